@@ -1,0 +1,639 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bailiwick-ca/bailiwick/authz"
+	"github.com/bailiwick-ca/bailiwick/ca"
+	"github.com/bailiwick-ca/bailiwick/ca/material"
+	"github.com/bailiwick-ca/bailiwick/ca/server"
+	authpb "github.com/bailiwick-ca/bailiwick/proto/istio/v1/auth"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// A stage is a front that serves in memory, inside a synctest bubble, so that
+// minutes take no time.
+type stage struct {
+	*rig
+	front    *server.Front
+	own      *server.ServingCertificate
+	roots    *x509.CertPool
+	listener *bufconn.Listener
+	dials    atomic.Int32
+	unready  atomic.Bool
+	stop     context.CancelFunc // tells the front to stop
+	done     chan error         // what Serve returned
+}
+
+func newStage(t *testing.T, change func(*server.Config)) *stage {
+	t.Helper()
+	st := &stage{rig: newRig(t), listener: bufconn.Listen(1 << 20), done: make(chan error, 1), roots: x509.NewCertPool()}
+	st.cfg.Now = time.Now
+	authority := newAuthority(t, time.Now())
+	st.cfg.Authority = func() *ca.Authority { return authority }
+	st.roots.AddCert(authority.Root())
+	if change != nil {
+		change(&st.cfg)
+	}
+	s, err := server.New(st.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.own, err = server.NewServingCertificate(serving(authority), time.Now, st.cfg.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.front = server.NewFront(s, st.listener, st.own.TLS(false), st.ready)
+	ctx, stop := context.WithCancel(context.Background())
+	st.stop = stop
+	go func() { st.done <- st.front.Serve(ctx) }()
+	return st
+}
+
+func (st *stage) ready() error {
+	if st.unready.Load() {
+		return errors.New("not ready")
+	}
+	return nil
+}
+
+// serving issues serving certificates for localhost.
+func serving(authority *ca.Authority) func(time.Time) (*tls.Certificate, error) {
+	return func(now time.Time) (*tls.Certificate, error) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		issued, err := authority.IssueServing(now, key.Public(), ca.ServingNames{DNS: []string{"localhost"}})
+		if err != nil {
+			return nil, err
+		}
+		return &tls.Certificate{PrivateKey: key, Leaf: issued.Leaf, Certificate: [][]byte{issued.Leaf.Raw, issued.Issuers[0].Raw}}, nil
+	}
+}
+
+func (st *stage) dial(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///localhost", append([]grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			st.dials.Add(1)
+			return st.listener.DialContext(ctx)
+		}),
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: st.roots, ServerName: "localhost"})),
+	}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func ask(t *testing.T, conn *grpc.ClientConn) error {
+	t.Helper()
+	_, err := authpb.NewIstioCertificateServiceClient(conn).CreateCertificate(context.Background(), forCart(t))
+	return err
+}
+
+// end stops the front and waits for it.
+func (st *stage) end(t *testing.T) {
+	t.Helper()
+	st.stop()
+	if err := <-st.done; err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+}
+
+// TestKeepalive pings every 10 s for 3 min, without and with a call open.
+func TestKeepalive(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			st := newStage(t, func(c *server.Config) { c.Limits.ConnectionIdle = time.Hour })
+			conn := st.dial(t, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second, PermitWithoutStream: true}))
+			if err := ask(t, conn); err != nil {
+				t.Fatal(err)
+			}
+			if open {
+				watch(t, conn)
+			}
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			if got := conn.GetState(); got != connectivity.Ready {
+				t.Errorf("[SRV-1] the connection is %v after 3 min of pings (call open: %v)", got, open)
+			}
+			if err := ask(t, conn); err != nil || st.dials.Load() != 1 {
+				t.Errorf("[SRV-1] then: %v, after %d dials", err, st.dials.Load())
+			}
+			conn.Close() //nolint:errcheck // it is over
+			st.end(t)
+		})
+	}
+}
+
+// watch opens a stream that stays open.
+func watch(t *testing.T, conn *grpc.ClientConn) grpc.ServerStreamingClient[healthpb.HealthCheckResponse] {
+	t.Helper()
+	stream, err := healthpb.NewHealthClient(conn).Watch(context.Background(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := stream.Recv()
+	if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("health is %v, %v", resp.GetStatus(), err)
+	}
+	return stream
+}
+
+// TestHealthFollowsReadiness has a server that becomes ready, and unready.
+func TestHealthFollowsReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, nil)
+		conn := st.dial(t)
+		health := func() healthpb.HealthCheckResponse_ServingStatus {
+			time.Sleep(1500 * time.Millisecond)
+			resp, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+			if err != nil {
+				t.Error(err)
+			}
+			return resp.GetStatus()
+		}
+		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING, healthpb.HealthCheckResponse_SERVING} {
+			st.unready.Store(want == healthpb.HealthCheckResponse_NOT_SERVING)
+			if got := health(); got != want {
+				t.Errorf("health is %v, want %v", got, want)
+			}
+		}
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
+// TestShutdownFinishesCalls is told to stop while a call is held for 2 s.
+func TestShutdownFinishesCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) {
+			c.Limits.DrainDelay = time.Second
+			inner := c.Authorize
+			c.Authorize = func(ctx context.Context, caller authz.Caller, want string) (authz.Grant, error) {
+				time.Sleep(2 * time.Second)
+				return inner(ctx, caller, want)
+			}
+		})
+		conn := st.dial(t)
+		answered := make(chan error, 1)
+		go func() { answered <- ask(t, conn) }()
+		time.Sleep(time.Second) // the call is in the middle of it
+		st.stop()
+		synctest.Wait()
+		if st.front.Ready() == nil {
+			t.Error("[SRV-3] still ready, though it was told to stop")
+		}
+		if err := <-answered; err != nil {
+			t.Errorf("[SRV-3] the call that was in flight got %v", err)
+		}
+		start := time.Now()
+		if err := <-st.done; err != nil || time.Since(start) > time.Second {
+			t.Errorf("[SRV-3] Serve = %v, %v after the last call", err, time.Since(start))
+		}
+		conn.Close() //nolint:errcheck // it is over
+	})
+}
+
+// TestDrainDelay still serves new connections while its endpoint is withdrawn.
+func TestDrainDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) { c.Limits.DrainDelay = 5 * time.Second })
+		st.stop()
+		time.Sleep(4 * time.Second)
+		conn := st.dial(t)
+		if err := ask(t, conn); err != nil {
+			t.Errorf("within the delay a new connection got %v", err)
+		}
+		if err := <-st.done; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		if err := ask(t, conn); status.Code(err) != codes.Unavailable {
+			t.Errorf("after the end: %v", err)
+		}
+		conn.Close() //nolint:errcheck // it is over
+	})
+}
+
+// TestDrainingRefusesNewClients holds the drain by a stream that stays open.
+func TestDrainingRefusesNewClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) {
+			c.Limits.DrainDelay, c.Limits.DrainTimeout = time.Second, time.Minute
+		})
+		open := st.dial(t)
+		watch(t, open)
+		st.stop()
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		late := st.dial(t)
+		if err := ask(t, late); status.Code(err) != codes.Unavailable || time.Since(start) > 0 {
+			t.Errorf("a new client got %v after %v, want to be refused at once", err, time.Since(start))
+		}
+		open.Close() //nolint:errcheck // it is over
+		late.Close() //nolint:errcheck // it is over
+		if err := <-st.done; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+}
+
+// TestShutdownEnds is told to stop with an idle connection and an open stream.
+func TestShutdownEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) {
+			c.Limits.DrainDelay, c.Limits.DrainTimeout = time.Second, 10*time.Second
+		})
+		idle, open := st.dial(t), st.dial(t)
+		if err := ask(t, idle); err != nil {
+			t.Fatal(err)
+		}
+		stream := watch(t, open)
+		start := time.Now()
+		st.stop()
+		if resp, err := stream.Recv(); resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING || time.Since(start) > 0 {
+			t.Errorf("[SRV-3] the stream heard %v, %v after %v; want NOT_SERVING at once", resp, err, time.Since(start))
+		}
+		if err := <-st.done; err != nil || time.Since(start) > 11*time.Second {
+			t.Errorf("[SRV-3] Serve = %v after %v, want it to end within delay and timeout", err, time.Since(start))
+		}
+		if _, err := stream.Recv(); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("the stream that stayed open got %v", err)
+		}
+		idle.Close() //nolint:errcheck // it is over
+		open.Close() //nolint:errcheck // it is over
+	})
+}
+
+// TestStaleReplicaSendsClientsElsewhere asks a replica that cannot tell, again
+// and again for five minutes.
+func TestStaleReplicaSendsClientsElsewhere(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		err      error
+		min, max int32 // dials
+	}{
+		{"stale", &authz.Undecided{Reason: authz.Stale, Err: errors.New("x")}, 4, 7},
+		{"keys too old", &authz.Undecided{Reason: authz.KeysTooOld, Err: errors.New("x")}, 4, 7},
+		{"a denial says nothing about the replica", authz.Deny(authz.NotOnNode, "x"), 1, 1},
+		{"a missing pod neither", &authz.Undecided{Reason: authz.NoCapacity, Err: errors.New("x")}, 1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := newStage(t, func(c *server.Config) {
+					c.Authorize = func(context.Context, authz.Caller, string) (authz.Grant, error) {
+						return authz.Grant{}, tt.err
+					}
+				})
+				conn := st.dial(t)
+				for range 300 {
+					if err := ask(t, conn); !strings.Contains(err.Error(), "request") { // our own answers have a request ID
+						t.Errorf("a call was lost: %v", err)
+					}
+					time.Sleep(time.Second)
+				}
+				if n := st.dials.Load(); n < tt.min || n > tt.max {
+					t.Errorf("%d connections in five minutes, want %d to %d", n, tt.min, tt.max)
+				}
+				conn.Close() //nolint:errcheck // it is over
+				st.end(t)
+			})
+		})
+	}
+}
+
+// TestNoCallIsLostByGOAWAY has eight clients that always have a call in flight,
+// while a stale answer now and then sends everybody elsewhere.
+func TestNoCallIsLostByGOAWAY(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stale atomic.Bool
+		st := newStage(t, func(c *server.Config) {
+			inner := c.Authorize
+			c.Authorize = func(ctx context.Context, caller authz.Caller, want string) (authz.Grant, error) {
+				time.Sleep(700 * time.Millisecond)
+				if stale.CompareAndSwap(true, false) {
+					return authz.Grant{}, &authz.Undecided{Reason: authz.Stale, Err: errors.New("x")}
+				}
+				return inner(ctx, caller, want)
+			}
+		})
+		over := time.Now().Add(5 * time.Minute)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			conn := st.dial(t)
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 90 * time.Millisecond)
+				for time.Now().Before(over) {
+					if err := ask(t, conn); err != nil && !strings.Contains(err.Error(), "(request ") {
+						t.Errorf("a call was lost: %v", err)
+					}
+				}
+				conn.Close() //nolint:errcheck // it is over
+			})
+		}
+		for range 4 {
+			stale.Store(true)
+			time.Sleep(70 * time.Second)
+		}
+		wg.Wait()
+		if n := st.dials.Load(); n < 24 {
+			t.Errorf("%d connections: nobody was sent elsewhere", n)
+		}
+		st.end(t)
+	})
+}
+
+// TestRecoveredReplicaKeepsItsClients reports one stale answer more in the
+// minute after a GOAWAY, and is well from then on.
+func TestRecoveredReplicaKeepsItsClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stale atomic.Bool
+		st := newStage(t, func(c *server.Config) {
+			inner := c.Authorize
+			c.Authorize = func(ctx context.Context, caller authz.Caller, want string) (authz.Grant, error) {
+				if stale.Load() {
+					return authz.Grant{}, &authz.Undecided{Reason: authz.Stale, Err: errors.New("x")}
+				}
+				return inner(ctx, caller, want)
+			}
+		})
+		conn := st.dial(t)
+		for second := range 240 {
+			stale.Store(second < 20) // the GOAWAY is sent within the first 5 s
+			if err := ask(t, conn); err != nil && !strings.Contains(err.Error(), "(request ") {
+				t.Errorf("a call was lost: %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := st.dials.Load(); n != 2 {
+			t.Errorf("%d connections, want the first and one after the GOAWAY", n)
+		}
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
+// TestConnectionIdle leaves a connection alone.
+func TestConnectionIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) { c.Limits.ConnectionIdle = time.Minute })
+		conn := st.dial(t)
+		for i, tt := range []struct {
+			pause time.Duration
+			dials int32
+		}{{0, 1}, {59 * time.Second, 1}, {61 * time.Second, 2}} {
+			time.Sleep(tt.pause)
+			synctest.Wait()
+			if err := ask(t, conn); err != nil || st.dials.Load() != tt.dials {
+				t.Errorf("call %d: %v, on connection %d, want %d", i, err, st.dials.Load(), tt.dials)
+			}
+		}
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
+// TestStreamsPerConnection has three calls at once where two are allowed.
+func TestStreamsPerConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most atomic.Int32
+		st := newStage(t, func(c *server.Config) {
+			c.Limits.StreamsPerConnection = 2
+			inner := c.Authorize
+			c.Authorize = func(ctx context.Context, caller authz.Caller, want string) (authz.Grant, error) {
+				most.Store(max(most.Load(), running.Add(1)))
+				defer running.Add(-1)
+				time.Sleep(time.Second)
+				return inner(ctx, caller, want)
+			}
+		})
+		conn := st.dial(t)
+		if err := ask(t, conn); err != nil { // so that the client knows the bound
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range 3 {
+			wg.Go(func() {
+				if err := ask(t, conn); err != nil {
+					t.Errorf("a call that had to wait got %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if most.Load() != 2 || time.Since(start) != 2*time.Second {
+			t.Errorf("%d at once, and %v for all three; want 2, and 2s", most.Load(), time.Since(start))
+		}
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
+// TestConnectionAge keeps a client busy past the age of its connection.
+func TestConnectionAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) { c.Limits.ConnectionAge = time.Minute })
+		conn := st.dial(t)
+		for range 150 {
+			if err := ask(t, conn); err != nil {
+				t.Errorf("a call was lost: %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := st.dials.Load(); n < 2 || n > 4 {
+			t.Errorf("%d connections in 150 s with an age of 60 s", n)
+		}
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
+// TestServingCertificateIsRenewed watches one that lives for two minutes.
+func TestServingCertificateIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := material.Make(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		profile := ca.DefaultProfile(td)
+		profile.MinLeafLife, profile.MaxLeafLife = time.Minute, 2*time.Minute
+		authority, err := ca.NewAuthority(time.Now(), m, profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := server.NewServingCertificate(serving(authority), time.Now, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { own.Run(ctx) })
+		roots := x509.NewCertPool()
+		roots.AddCert(authority.Root())
+		for range 5 {
+			time.Sleep(time.Minute)
+			state, err := handshake(&tls.Config{RootCAs: roots, ServerName: "localhost", NextProtos: []string{"h2"}}, own.TLS(false))
+			if err != nil || state.NegotiatedProtocol != "h2" {
+				t.Errorf("[SRV-5] a handshake after minutes: %v, %q", err, state.NegotiatedProtocol)
+			}
+			if _, err := handshake(&tls.Config{RootCAs: roots, ServerName: "other", NextProtos: []string{"h2"}}, own.TLS(false)); err == nil {
+				t.Error("[SRV-5] a handshake with another name")
+			}
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+func TestServingCertificateIsRenewedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fail atomic.Bool
+		issue := func(now time.Time) (*tls.Certificate, error) {
+			if fail.Load() {
+				return nil, errors.New("no")
+			}
+			return &tls.Certificate{Leaf: &x509.Certificate{NotBefore: now, NotAfter: now.Add(2 * time.Minute)}}, nil
+		}
+		c, err := server.NewServingCertificate(issue, time.Now, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { c.Run(ctx) })
+		for second := range 600 {
+			time.Sleep(time.Second)
+			if left := time.Until(c.Leaf().NotAfter); left < 39*time.Second {
+				t.Fatalf("[SRV-5] after %d s, %v of the certificate are left", second, left)
+			}
+		}
+		fail.Store(true)
+		time.Sleep(100 * time.Second)
+		fail.Store(false) // just in time
+		time.Sleep(10 * time.Second)
+		if left := time.Until(c.Leaf().NotAfter); left <= 0 {
+			t.Errorf("[SRV-5] the certificate expired %v ago, though it could be renewed again before", -left)
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+// TestHandshakes has the clients that there are.
+func TestHandshakes(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		client *tls.Config
+		only13 bool
+		want   string // part of the error, "" if it must work
+	}{
+		{"ztunnel", &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}, false, ""},
+		{"ztunnel under a post-quantum policy", &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, CurvePreferences: []tls.CurveID{tls.X25519MLKEM768}}, false, ""},
+		{"an agent under FIPS 140-2", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, CurvePreferences: []tls.CurveID{tls.CurveP256}, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, false, ""},
+		{"...where only TLS 1.3 is allowed", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}, true, "protocol version"},
+		{"TLS 1.1", &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"h2"}}, false, "protocol version"},
+		{"TLS 1.2 without forward secrecy", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}}, false, "handshake failure"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			authority := newAuthority(t, noon)
+			own, err := server.NewServingCertificate(serving(authority), func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"localhost", ""} { // with and without SNI
+				c := tt.client.Clone()
+				c.ServerName, c.InsecureSkipVerify = name, name == ""
+				c.RootCAs, c.Time = x509.NewCertPool(), func() time.Time { return noon }
+				c.RootCAs.AddCert(authority.Root())
+				state, err := handshake(c, own.TLS(tt.only13))
+				if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("handshake with name %q: %v, want %q", name, err, tt.want)
+				}
+				if err == nil && (state.NegotiatedProtocol != "h2" || state.DidResume) {
+					t.Errorf("negotiated %q, resumed %v", state.NegotiatedProtocol, state.DidResume)
+				}
+			}
+		})
+	}
+}
+
+// handshake returns the client's view of a handshake. It fails if either side
+// does, or if the server asks for a client certificate.
+func handshake(client, srv *tls.Config) (tls.ConnectionState, error) {
+	a, b := net.Pipe()
+	defer a.Close() //nolint:errcheck // a pipe
+	defer b.Close() //nolint:errcheck // a pipe
+	asked := false
+	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		asked = true
+		return &tls.Certificate{}, nil
+	}
+	go tls.Server(b, srv).HandshakeContext(context.Background()) //nolint:errcheck // the client hears of it
+	c := tls.Client(a, client)
+	err := c.HandshakeContext(context.Background())
+	if asked {
+		err = errors.Join(err, errors.New("the server asked for a client certificate"))
+	}
+	return c.ConnectionState(), err
+}
+
+// TestSizes sends more than is read.
+func TestSizes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		csr  int // bytes
+		md   int
+		code codes.Code
+	}{
+		{"a request of 60 KiB is read", 60 << 10, 0, codes.InvalidArgument},
+		{"one of 70 KiB is not", 70 << 10, 0, codes.ResourceExhausted},
+		{"[TOK-6] metadata of 16 KiB are read", 0, 16 << 10, codes.OK},
+		{"[TOK-6] metadata of 1 MiB are not", 0, 1 << 20, codes.Internal},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := newStage(t, nil)
+				conn := st.dial(t)
+				req := forCart(t)
+				if tt.csr > 0 {
+					req.Csr = strings.Repeat("x", tt.csr)
+				}
+				ctx := metadata.AppendToOutgoingContext(context.Background(), "authorization", strings.Repeat(".", tt.md))
+				_, err := authpb.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, req)
+				if status.Code(err) != tt.code {
+					t.Errorf("answered %v, want %v", err, tt.code)
+				}
+				if err := ask(t, conn); err != nil {
+					t.Errorf("then: %v", err)
+				}
+				conn.Close() //nolint:errcheck // it is over
+				st.end(t)
+			})
+		})
+	}
+}

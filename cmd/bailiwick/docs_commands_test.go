@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+// TestCommandsAreDocumented compares docs/commands.md with the commands that
+// there are: their names, flags and defaults.
+func TestCommandsAreDocumented(t *testing.T) {
+	page := readFile(t, "../../docs/commands.md")
+	var names, sections []string
+	for _, cmd := range newRoot().Commands() {
+		names = append(names, cmd.Name())
+		_, rest, _ := strings.Cut(page, "\n## `bailiwick "+cmd.Name()+"`\n")
+		section, _, _ := strings.Cut(rest, "\n## ")
+		checkFlags(t, cmd, section)
+	}
+	for line := range strings.Lines(page) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "## `bailiwick "); ok {
+			sections = append(sections, unquoted(name))
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(sections)
+	if diff := cmp.Diff(names, sections); diff != "" {
+		t.Errorf("sections (-commands +page):\n%s", diff)
+	}
+}
+
+func checkFlags(t *testing.T, cmd *cobra.Command, section string) {
+	t.Helper()
+	real, onPage := make(map[string]string), make(map[string]string)
+	for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			real["--"+name] = cmd.LocalFlags().Lookup(name).DefValue
+		}
+	}
+	for _, row := range tableRows(section, "flag") {
+		name, value := unquoted(row[0]), unquoted(row[1])
+		// What is empty, or 0, until somebody sets it is told in words.
+		if (real[name] == "" || real[name] == "0s") && row[1] != "" && !strings.HasPrefix(row[1], "`") {
+			value = real[name]
+		}
+		onPage[name] = value
+	}
+	if diff := cmp.Diff(real, onPage); diff != "" {
+		t.Errorf("flags of %s (-real +page):\n%s", cmd.Name(), diff)
+	}
+}
+
+func TestExitCodesAreDocumented(t *testing.T) {
+	var got []string
+	for _, row := range tableRows(readFile(t, "../../docs/commands.md"), "exit code") {
+		got = append(got, unquoted(row[0]))
+	}
+	var want []string
+	for _, code := range []int{exitOK, exitFailed, exitUsage, exitRefused, exitUnknown} {
+		want = append(want, strconv.Itoa(code))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("exit codes (-real +page):\n%s", diff)
+	}
+}
+
+// TestReadmeShowsTheDemo wants every line of the demonstration that the README
+// shows to be one that it prints. Columns may be narrower there.
+func TestReadmeShowsTheDemo(t *testing.T) {
+	_, rest, ok := strings.Cut(readFile(t, "../../README.md"), "    WHO ASKS")
+	text, _, _ := strings.Cut("    WHO ASKS"+rest, "\n\n")
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"demo"}, &out, &out); code != 0 || !ok {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	printed := make(map[string]bool)
+	for line := range strings.Lines(out.String()) {
+		printed[words(line)] = true
+	}
+	shown := 0
+	for line := range strings.Lines(text) {
+		if words(line) == "[...]" {
+			continue
+		}
+		shown++
+		if !printed[words(line)] {
+			t.Errorf("README.md shows %q, which demo does not print", words(line))
+		}
+	}
+	if shown < 4 {
+		t.Errorf("README.md shows %d lines of the demo", shown)
+	}
+}
+
+func words(line string) string { return fmt.Sprint(strings.Fields(line)) }

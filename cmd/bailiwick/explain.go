@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/bailiwick-ca/bailiwick/authz"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+)
+
+type explainFlags struct {
+	config, kubeconfig, objects, node, identity, as string
+}
+
+func newExplain() *cobra.Command {
+	var f explainFlags
+	cmd := &cobra.Command{
+		Use:   "explain --node NODE --identity ID",
+		Short: "Explain who may have an identity, and why not",
+		Long: `Explain whether the node agent of a node may have an identity: apply the
+server's rules, one after the other, and print what each one looked at.
+
+The facts come from the live cluster, or from objects that were exported from one
+with: ` + howToExport + `
+The rules come from the server's configuration: name its file with --config. A
+server with a service account token also protects its own account, which explain
+does not know unless protected names it.
+
+Exit codes: 0 it may, 1 failed, 2 wrong usage, 3 it may not.`,
+		Example: `  bailiwick explain --node worker-1 --identity spiffe://cluster.local/ns/shop/sa/cart
+  bailiwick explain --objects cluster.yaml --as shop/cart-1`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return explain(cmd.Context(), f, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "the server's configuration `file` (default: all defaults)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `file` (default: as kubectl finds it)")
+	flags.StringVar(&f.objects, "objects", "", "`file` with exported objects, instead of a live cluster")
+	flags.StringVar(&f.node, "node", "", "the `node` whose agent asks")
+	flags.StringVar(&f.identity, "identity", "", "the SPIFFE `ID` that is asked for (default: the caller's own)")
+	flags.StringVar(&f.as, "as", "", "the pod that asks, as `namespace/name` (default: a live node agent on --node)")
+	return cmd
+}
+
+func explain(ctx context.Context, f explainFlags, w io.Writer) error {
+	if f.node == "" && f.as == "" {
+		return &exitError{exitUsage, errors.New("who asks? name a node with --node, or a pod with --as")}
+	}
+	c, err := loadConfig(f.config)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	policy := c.policy(nil, authz.ServiceAccount{}, time.Now)
+	o, err := f.load(ctx, c, policy)
+	if err != nil {
+		return err
+	}
+	x := &explanation{policy: policy, objects: o, now: time.Now()}
+	if x.inventory, err = o.inventory(func() time.Time { return x.now }); err != nil {
+		return err
+	}
+	pod := f.as
+	if pod == "" {
+		if pod, err = x.agentOn(f.node); err != nil {
+			return err
+		}
+	}
+	return x.print(w, pod, f.identity)
+}
+
+// An explanation has what the answer depends on.
+type explanation struct {
+	policy    *authz.Policy
+	objects   *objects
+	inventory authz.Inventory
+	now       time.Time
+}
+
+// steps applies the rules to a request.
+func (x *explanation) steps(caller authz.Caller, identity string) ([]authz.Step, error) {
+	target, err := x.policy.Target(caller, identity)
+	if _, denied := errors.AsType[*authz.Denial](err); err != nil && !denied {
+		return nil, err
+	}
+	facts, err := x.inventory.Look(x.now, authz.Query{Caller: caller, Target: target})
+	if err != nil {
+		return nil, err
+	}
+	return x.policy.Explain(x.now, caller, identity, facts), nil
+}
+
+// agentOn returns the node agent of a node. Of several pods, such as one that
+// runs and one that it has replaced, it is the one that gets furthest when it
+// asks for its own identity.
+func (x *explanation) agentOn(node string) (string, error) {
+	var best string
+	furthest := -1
+	for _, pod := range x.objects.agentsOn(node, x.policy.NodeAgents) {
+		caller, err := x.objects.caller(pod)
+		if err != nil {
+			return "", err
+		}
+		steps, err := x.steps(caller, "")
+		if err != nil {
+			return "", err
+		}
+		passed := 0
+		for _, s := range steps {
+			if s.Denial == nil {
+				passed++
+			}
+		}
+		if passed > furthest {
+			best, furthest = pod, passed
+		}
+	}
+	if best == "" {
+		return "", x.noAgent(node)
+	}
+	return best, nil
+}
+
+func (x *explanation) noAgent(node string) error {
+	var names []string
+	for _, sa := range x.policy.NodeAgents {
+		names = append(names, sa.String())
+	}
+	return fmt.Errorf("no pod of a node agent is on node %q; node agents are the pods of: %s\nsee what runs there with: kubectl get pods -A -o wide --field-selector spec.nodeName=%s\nif the node agent has another account, add it to nodeAgents in the configuration", node, strings.Join(names, " "), node)
+}
+
+// print applies the rules to a request of the pod, and prints them.
+func (x *explanation) print(w io.Writer, pod, identity string) error {
+	caller, err := x.objects.caller(pod)
+	if err != nil {
+		return err
+	}
+	steps, err := x.steps(caller, identity)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "pod %s on node %s, of service account %s, asks for %s\n\n", pod, orDash(caller.Node), caller.ServiceAccount, orOwn(identity)) //nolint:errcheck // the last write tells
+	if err := printSteps(w, steps); err != nil {
+		return err
+	}
+	last := steps[len(steps)-1]
+	if last.Denial == nil {
+		_, err := fmt.Fprintln(w, "\nanswer: granted")
+		return err
+	}
+	fmt.Fprintf(w, "\nanswer: denied (%s): %s\nwhat to do: %s\n", last.Denial.Reason, last.Denial.Detail, advice(last.Denial.Reason, caller)) //nolint:errcheck // the exit code tells
+	return &exitError{exitRefused, errors.New("")}
+}
+
+func printSteps(w io.Writer, steps []authz.Step) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "HOLDS\tRULE\tEVIDENCE") //nolint:errcheck // Flush reports it
+	for _, s := range steps {
+		holds := "yes"
+		if s.Denial != nil {
+			holds = "NO"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", holds, s.Rule, s.Evidence) //nolint:errcheck // Flush reports it
+	}
+	return t.Flush()
+}
+
+// load returns the objects that the answer depends on.
+func (f *explainFlags) load(ctx context.Context, c *Config, policy *authz.Policy) (*objects, error) {
+	if f.objects == "" {
+		rc, err := userConfig(f.kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		k, err := connect(rc, c)
+		if err != nil {
+			return nil, err
+		}
+		return f.fetch(ctx, k.typed, policy)
+	}
+	data, err := os.ReadFile(f.objects)
+	if err != nil {
+		return nil, fmt.Errorf("reading exported objects: %w", err)
+	}
+	o, err := parseObjects(data)
+	if err != nil {
+		return nil, fmt.Errorf("exported objects %s: %w", f.objects, err)
+	}
+	return o, nil
+}
+
+// fetch reads them from a live cluster: the node, what runs there, and the
+// accounts of that. Nothing but the node's own pods is listed.
+func (f *explainFlags) fetch(ctx context.Context, api kubernetes.Interface, policy *authz.Policy) (*objects, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	node := f.node
+	if node == "" {
+		namespace, name, _ := strings.Cut(f.as, "/")
+		p, err := api.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("reading pod %s: %w", f.as, err)
+		}
+		node = p.Spec.NodeName
+	}
+	list, err := api.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s: %w", node, err)
+	}
+	o := &objects{pods: list.Items}
+	switch n, err := api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); {
+	case err == nil:
+		o.nodes = append(o.nodes, n.ObjectMeta)
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading node %s: %w", node, err)
+	}
+	return o, f.fetchAccounts(ctx, api, policy, o)
+}
+
+// fetchAccounts adds the accounts of the pods, and the one asked for.
+func (f *explainFlags) fetchAccounts(ctx context.Context, api kubernetes.Interface, policy *authz.Policy, o *objects) error {
+	wanted := make(map[authz.ServiceAccount]bool)
+	for i := range o.pods {
+		wanted[accountOf(&o.pods[i])] = true
+	}
+	if f.identity != "" {
+		any := authz.Caller{ServiceAccount: authz.ServiceAccount{Namespace: "default", Name: "default"}}
+		if target, err := policy.Target(any, f.identity); err == nil {
+			wanted[target] = true
+		}
+	}
+	for sa := range wanted {
+		a, err := api.CoreV1().ServiceAccounts(sa.Namespace).Get(ctx, sa.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			o.accounts = append(o.accounts, a.ObjectMeta)
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading service account %s: %w", sa, err)
+		}
+	}
+	return nil
+}
+
+// advice is what to do about a denial.
+func advice(r authz.Reason, c authz.Caller) string {
+	switch r {
+	case authz.BadIdentity:
+		return "compare the trust domain with trustDomain in the configuration, and with the mesh's: kubectl -n istio-system get configmap istio -o yaml | grep trustDomain"
+	case authz.CallerGone, authz.CallerDone:
+		return fmt.Sprintf("nothing, if the pod is being replaced; else: kubectl -n %s get pod %s -o wide", c.ServiceAccount.Namespace, orDash(c.Pod))
+	case authz.NoNode:
+		return "use a token that is bound to a pod on a node, as a projected volume gives, on Kubernetes 1.32 or later"
+	case authz.NodeMismatch:
+		return fmt.Sprintf("if the node was re-created, restart the pod, so that it gets a token of the new node: kubectl -n %s delete pod %s", c.ServiceAccount.Namespace, orDash(c.Pod))
+	case authz.Evicted:
+		return "find out why the node was evicted before you remove it from evictedNodes"
+	case authz.NotANodeAgent:
+		return "if this account is the node agent's, add it to nodeAgents in the configuration: " + c.ServiceAccount.String()
+	case authz.Protected:
+		return "nothing: no node agent may have this identity; if it should, remove it from protected in the configuration, unless it is the server's own"
+	case authz.NotOnNode:
+		return "see where the account runs: kubectl get pods -A -o wide --field-selector spec.nodeName=" + orDash(c.Node)
+	default:
+		return "see docs/troubleshooting.md"
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func orOwn(identity string) string {
+	if identity == "" {
+		return "its own identity"
+	}
+	return identity
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bailiwick-ca/bailiwick/ca/material"
+)
+
+// TestMessages runs command lines that cannot work, and reads whether the
+// message says what to do.
+func TestMessages(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := cacerts(t)
+	noKey := cacerts(t)
+	if err := os.Remove(filepath.Join(noKey, "ca-key.pem")); err != nil {
+		t.Fatal(err)
+	}
+	cluster := write("cluster.yaml", string(demoCluster))
+	token := write("token", "a.b.c")
+	root := filepath.Join(good, "root-cert.pem")
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		want []string // in what is printed
+	}{
+		{"no command", nil, 0, []string{"Start with: bailiwick demo"}},
+		{"an unknown command", []string{"server"}, 2, []string{`unknown command "server"`, "Did you mean this?\n\tserve\n", "see: bailiwick --help"}},
+		{"an unknown command with flags", []string{"nope", "--config", "x"}, 2, []string{`unknown command "nope"`, "see: bailiwick --help"}},
+		{"an unknown flag of no command", []string{"--foo"}, 2, []string{"unknown flag: --foo", "see: bailiwick --help"}},
+		{"an unknown flag", []string{"serve", "--foo"}, 2, []string{"unknown flag: --foo", "see: bailiwick serve --help"}},
+		{"an argument", []string{"check", "x"}, 2, []string{`"x" is one word too many`, "see: bailiwick check --help"}},
+		{"version", []string{"version"}, 0, []string{"bailiwick ", "go1."}},
+
+		{"serve without material", []string{"serve"}, 2, []string{"--material names no directory", "root-cert.pem"}},
+		{"serve with a configuration that is not there", []string{"serve", "--config", filepath.Join(dir, "no.yaml")}, 2, []string{"no.yaml", "no such file"}},
+		{"serve with an unknown field", []string{"serve", "--config", write("bad.yaml", "trustdomain: x")}, 2, []string{"bad.yaml", `unknown field "trustdomain"`}},
+		{"[CA-7] serve without a key", []string{"serve", "--material", noKey}, 1, []string{noKey, "ca-key.pem"}},
+		{"serve outside a cluster", []string{"serve", "--material", good}, 1, []string{"--kubeconfig"}},
+		{"serve with a kubeconfig that is none", []string{"serve", "--material", good, "--kubeconfig", token}, 1, []string{token}},
+
+		{"check nothing", []string{"check"}, 2, []string{"--config", "--material"}},
+		{"check what is good", []string{"check", "--config", write("good.yaml", "trustDomain: example.org\nminLeafLife: 1m"), "--material", good}, 0,
+			[]string{"good.yaml: good", "example.org", "warning", "for tests only", "key material in " + good + ": good", "Bailiwick root"}},
+		{"check two documents", []string{"check", "--config", write("documents.yaml", "hold: 1s\n---\nhold: 2s\n")}, 3, []string{"documents.yaml", "line 2 begins a second YAML document"}},
+		{"check two mistakes", []string{"check", "--config", write("two.yaml", "tokenReview: never\nnodeAgents: [x]")}, 3, []string{"two.yaml", "tokenReview", "nodeAgents"}},
+		{"check a directory without key", []string{"check", "--material", noKey}, 3, []string{"ca-key.pem"}},
+
+		{"explain nothing", []string{"explain"}, 2, []string{"--node", "--as"}},
+		{"explain on a node without agent", []string{"explain", "--objects", cluster, "--node", "nope"}, 1, []string{`no pod of a node agent is on node "nope"`, "istio-system/ztunnel", "kubectl get pods"}},
+		{"explain as a pod that is not there", []string{"explain", "--objects", cluster, "--as", "a/b"}, 1, []string{"there is no pod a/b"}},
+		{"explain a grant", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/shop/sa/cart"}, 0, []string{"answer: granted"}},
+		{"explain a denial", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/shop/sa/pay"}, 3,
+			[]string{"NO     the identity runs on the caller's node", "answer: denied (not-on-node)", "what to do: "}},
+		{"explain a malformed identity", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "cart"}, 3, []string{"answer: denied (bad-identity)"}},
+		{"explain a finished pod", []string{"explain", "--objects", cluster, "--as", "shop/report-1"}, 3, []string{"answer: denied (caller-finished)"}},
+		{"explain what the configuration protects", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/mesh/sa/bailiwick", "--config", write("protected.yaml", "protected: [mesh/bailiwick]")}, 3, []string{"answer: denied (protected)"}},
+		{"explain what the server protects by default", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/istio-system/sa/bailiwick"}, 3, []string{"answer: denied (protected)"}},
+		{"explain with objects that have a key twice", []string{"explain", "--objects", write("twice.yaml", "apiVersion: v1\nkind: Pod\nkind: Node"), "--node", "x"}, 1, []string{"twice.yaml", "from line 1", `"kind" already set`}},
+		{"explain with a file that is no cluster", []string{"explain", "--objects", token, "--node", "x"}, 1, []string{token, "cannot unmarshal"}},
+
+		{"request without roots", []string{"request"}, 2, []string{"--root", "kubectl"}},
+		{"request without token", []string{"request", "--root", root}, 2, []string{"--token", "kubectl"}},
+		{"request for half a second", []string{"request", "--root", root, "--token", token, "--life", "500ms"}, 2, []string{"--life is 500ms", "whole seconds"}},
+		{"request for a second and a half", []string{"request", "--root", root, "--token", token, "--life", "1500ms"}, 2, []string{"--life is 1.5s"}},
+		{"request for no life", []string{"request", "--root", root, "--token", token, "--life", "0s"}, 2, []string{"--life is 0s"}},
+		{"request for a second", []string{"request", "--root", root, "--token", token, "--life", "1s", "--address", "127.0.0.1:1"}, 4, []string{"connection refused"}},
+		{"request with roots that are none", []string{"request", "--root", token}, 1, []string{"has no PEM certificate"}},
+		{"request with a token that is none", []string{"request", "--root", root, "--token", root}, 1, []string{"does not hold a token"}},
+		{"request where nobody listens", []string{"request", "--root", root, "--token", token, "--address", "127.0.0.1:1"}, 4, []string{"connection refused", "check --address"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			if code := run(t.Context(), tt.args, &out, &out); code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is not in:\n%s", want, out.String())
+				}
+			}
+		})
+	}
+}
+
+// cacerts makes a directory with good key material.
+func cacerts(t *testing.T) string {
+	t.Helper()
+	m, err := material.Make(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := material.Files(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestPortTaken(t *testing.T) {
+	taken, err := listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken[0].Close() //nolint:errcheck // a test
+	_, err = listen("127.0.0.1:0", taken[0].Addr().String())
+	if err == nil || !strings.Contains(err.Error(), "ss -ltnp") {
+		t.Errorf("listen = %v", err)
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+type requestFlags struct {
+	address, serverName, root, token, identity, out string
+	life, timeout                                   time.Duration
+}
+
+func newRequest() *cobra.Command {
+	var f requestFlags
+	cmd := &cobra.Command{
+		Use:   "request",
+		Short: "Ask for a certificate, as a node proxy does",
+		Long: `Ask for a certificate, as a node proxy does: make a key and a CSR, present a
+token, and print what came back.
+
+Exit codes: 0 issued, 1 failed, 2 wrong usage, 3 refused, 4 cannot tell now.`,
+		Example: `  kubectl -n istio-system create token ztunnel --audience istio-ca \
+    --bound-object-kind Pod --bound-object-name ztunnel-abcde >token
+  bailiwick request --address localhost:15012 --server-name bailiwick.istio-system.svc \
+    --root root-cert.pem --token token --identity spiffe://cluster.local/ns/shop/sa/cart`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLife(f.life); err != nil && cmd.Flags().Changed("life") {
+				return err
+			}
+			return request(cmd.Context(), f, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.address, "address", "localhost:15012", "`host:port` of the certificate authority")
+	flags.StringVar(&f.serverName, "server-name", "", "`name` in its certificate (default: the host in --address)")
+	flags.StringVar(&f.root, "root", "", "`file` with the roots of its certificate, such as root-cert.pem")
+	flags.StringVar(&f.token, "token", "", "`file` with the service account token to present")
+	flags.StringVar(&f.identity, "identity", "", "the SPIFFE `ID` to ask for (default: the token's own)")
+	flags.StringVar(&f.out, "out", "", "`directory` to write key.pem, cert-chain.pem and root-cert.pem to")
+	flags.DurationVar(&f.life, "life", 0, "how long the certificate should live, in whole seconds, such as 1h (default: what the server gives)")
+	flags.DurationVar(&f.timeout, "timeout", 15*time.Second, "how long to wait for an answer")
+	return cmd
+}
+
+func request(ctx context.Context, f requestFlags, w io.Writer) error {
+	roots, err := readRoots(f.root)
+	if err != nil {
+		return err
+	}
+	token, err := readToken(f.token)
+	if err != nil {
+		return err
+	}
+	c, err := dial(f.address, f.serverName, roots)
+	if err != nil {
+		return err
+	}
+	defer c.close() //nolint:errcheck // the answer is there
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	r, err := c.request(ctx, ask{token: token, identity: f.identity, life: f.life})
+	if err != nil {
+		return &exitError{exitCode(err), fmt.Errorf("no certificate: %w%s", err, requestHint(err, f))}
+	}
+	if err := r.verify(time.Now()); err != nil {
+		return fmt.Errorf("the certificate does not verify: %w", err)
+	}
+	if f.out != "" {
+		if err := r.write(f.out); err != nil {
+			return err
+		}
+	}
+	return r.print(w)
+}
+
+// checkLife refuses a life that would not reach the server as it was meant: it
+// goes there as a number of seconds, and 0 asks for the default.
+func checkLife(life time.Duration) error {
+	if life >= time.Second && life%time.Second == 0 {
+		return nil
+	}
+	return &exitError{exitUsage, fmt.Errorf("--life is %v, which is not a number of whole seconds, one or more; for what the server gives, leave it out", life)}
+}
+
+func readRoots(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, &exitError{exitUsage, errors.New("--root names no file; without the roots of its certificate the server cannot be trusted\nin a cluster: kubectl -n istio-system get configmap istio-ca-root-cert -o jsonpath='{.data.root-cert\\.pem}' >root-cert.pem")}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the roots: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%s has no PEM certificate", path)
+	}
+	return pool, nil
+}
+
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", &exitError{exitUsage, errors.New("--token names no file; make a token with: kubectl -n NAMESPACE create token ACCOUNT --audience istio-ca --bound-object-kind Pod --bound-object-name POD")}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if strings.Count(token, ".") != 2 || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("%s does not hold a token: a token is one word of three parts with dots between them", path)
+	}
+	return token, nil
+}
+
+// requestHint says what to do about an answer.
+func requestHint(err error, f requestFlags) string {
+	identity := f.identity
+	if identity == "" {
+		identity = "ID"
+	}
+	switch status.Code(err) {
+	case codes.PermissionDenied:
+		return "\nask why with: bailiwick explain --node NODE --identity " + identity
+	case codes.Unauthenticated:
+		return "\nthe token was not accepted; the audit line with this request's ID has the reason (audience, expiry, pod deleted, ...)"
+	case codes.Unavailable:
+		return "\nthe server cannot be reached, is not trusted, or cannot tell now; check --address, --root and --server-name, then its /readyz"
+	default:
+		return ""
+	}
+}
+
+// print prints the path as a table.
+func (r *reply) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tNAME\tNOT BEFORE\tNOT AFTER\tSERIAL") //nolint:errcheck // Flush reports it
+	line := func(kind, name string, cert *x509.Certificate) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%x\n", kind, name, //nolint:errcheck // Flush reports it
+			cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), cert.SerialNumber)
+	}
+	for i, cert := range r.chain {
+		if i == 0 {
+			line("leaf", r.identity(), cert)
+		} else {
+			line("issuer", cert.Subject.String(), cert)
+		}
+	}
+	for _, cert := range r.roots {
+		line("root", cert.Subject.String(), cert)
+	}
+	return t.Flush()
+}

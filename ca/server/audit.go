@@ -34,8 +34,9 @@ type record struct {
 // first and then one a minute with the number of repeats in between.
 type audit struct {
 	out   slog.Handler
-	max   int // refusals that are remembered
-	lines int // refusals of one caller that are told apart
+	turn  chan struct{} // holds one while a line is written
+	max   int           // refusals that are remembered
+	lines int           // refusals of one caller that are told apart
 
 	mu      sync.Mutex
 	repeats map[refusal]*list.Element // of *repeat
@@ -65,7 +66,7 @@ type repeat struct {
 
 func newAudit(out slog.Handler, l Limits) *audit {
 	return &audit{
-		out: out, max: l.AuditRepeats, lines: l.AuditLinesPerCaller,
+		out: out, turn: make(chan struct{}, 1), max: l.AuditRepeats, lines: l.AuditLinesPerCaller,
 		repeats: make(map[refusal]*list.Element), oldest: list.New(), callers: make(map[origin]int),
 	}
 }
@@ -159,11 +160,30 @@ func (a *audit) sumUp(ctx context.Context, now time.Time, rep *repeat) error {
 	return a.line(ctx, now, slog.LevelWarn, "refused", append(rep.last, slog.Int("repeats", rep.count)))
 }
 
+// line writes one line, or fails when ctx is done: whoever reads the log may have
+// stopped reading, and then writing would not end.
 func (a *audit) line(ctx context.Context, now time.Time, level slog.Level, msg string, attrs []slog.Attr) error {
 	r := slog.NewRecord(now, level, msg, 0)
 	r.AddAttrs(attrs...)
-	return a.out.Handle(ctx, r)
+	select {
+	case a.turn <- struct{}{}:
+	case <-ctx.Done():
+		return errBlocked
+	}
+	written := make(chan error, 1)
+	go func() {
+		defer func() { <-a.turn }()
+		written <- a.out.Handle(ctx, r)
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+		return errBlocked
+	}
 }
+
+var errBlocked = errors.New("writing the audit log does not end: nobody reads it")
 
 func (r *record) refusal(out outcome) refusal {
 	of := refusal{want: bounded(r.want), reason: out.reason}

@@ -290,6 +290,39 @@ func TestShutdownEnds(t *testing.T) {
 	})
 }
 
+// stuck is an audit log whose reader has stopped reading.
+type stuck struct {
+	slog.Handler
+	until chan struct{}
+}
+
+func (s stuck) Handle(context.Context, slog.Record) error { <-s.until; return nil }
+
+// TestStuckAuditLog answers, and ends, though writing the record does not.
+func TestStuckAuditLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		st := newStage(t, func(c *server.Config) {
+			c.Audit = stuck{c.Audit, until}
+			c.Limits.DrainDelay, c.Limits.DrainTimeout = time.Second, 2*time.Second
+		})
+		conn := st.dial(t)
+		for range 3 {
+			start := time.Now()
+			if err := ask(t, conn); status.Code(err) != codes.Internal || time.Since(start) != time.Second {
+				t.Errorf("answered %v after %v, want Internal after a second", err, time.Since(start))
+			}
+		}
+		start := time.Now()
+		st.stop()
+		if err := <-st.done; time.Since(start) > 6*time.Second {
+			t.Errorf("Serve = %v after %v", err, time.Since(start))
+		}
+		close(until)
+		conn.Close() //nolint:errcheck // it is over
+	})
+}
+
 // TestStaleReplicaSendsClientsElsewhere asks a replica that cannot tell, again
 // and again for five minutes.
 func TestStaleReplicaSendsClientsElsewhere(t *testing.T) {

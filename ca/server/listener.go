@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A sharedListener accepts connections for one gRPC server after another.
@@ -17,20 +19,22 @@ import (
 type sharedListener struct {
 	net.Listener
 	log   *slog.Logger
+	over  prometheus.Counter // connections beyond a bound
 	most  int
 	each  int
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
 
-	mu   sync.Mutex
-	all  int
-	from map[string]int
+	mu     sync.Mutex
+	all    int
+	from   map[string]int
+	warned time.Time // of connections beyond a bound
 }
 
-func shareListener(l net.Listener, limits Limits, log *slog.Logger) *sharedListener {
+func shareListener(l net.Listener, limits Limits, log *slog.Logger, over prometheus.Counter) *sharedListener {
 	return &sharedListener{
-		Listener: l, log: log, most: limits.Connections, each: limits.ConnectionsPerHost,
+		Listener: l, log: log, over: over, most: limits.Connections, each: limits.ConnectionsPerHost,
 		conns: make(chan net.Conn), done: make(chan struct{}), from: make(map[string]int),
 	}
 }
@@ -96,11 +100,23 @@ func (s *sharedListener) count(c net.Conn) (net.Conn, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all >= s.most || s.from[host] >= s.each {
+		s.refused(host)
 		return nil, false
 	}
 	s.all++
 	s.from[host]++
 	return &countedConn{Conn: c, closed: func() { s.uncount(host) }}, true
+}
+
+// refused counts a connection beyond a bound, and says so once a minute.
+func (s *sharedListener) refused(host string) {
+	s.over.Inc()
+	if now := time.Now(); now.Sub(s.warned) >= time.Minute { //nolint:forbidigo // only for how often to say it
+		s.warned = now
+		s.log.LogAttrs(context.Background(), slog.LevelWarn, "closed a connection, because there are too many",
+			slog.String("host", host), slog.Int("fromHost", s.from[host]), slog.Int("all", s.all),
+			slog.String("next", "raise limits.connections or limits.connectionsPerHost, or add replicas"))
+	}
 }
 
 func (s *sharedListener) uncount(host string) {

@@ -8,6 +8,9 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // script is a listener whose Accept does what it is told.
@@ -46,7 +49,7 @@ func (a addr) String() string { return string(a) }
 
 func newScript(l Limits) (script, *sharedListener, chan error) {
 	s := script{next: make(chan any)}
-	shared := shareListener(s, l, slog.New(slog.DiscardHandler))
+	shared := shareListener(s, l, slog.New(slog.DiscardHandler), prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}))
 	done := make(chan error, 1)
 	go func() { done <- shared.accept() }()
 	return s, shared, done
@@ -107,6 +110,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 		synctest.Wait()
 		if shared.all != 0 || len(shared.from) != 0 {
 			t.Errorf("%d connections are counted after all were closed", shared.all)
+		}
+		if n := testutil.ToFloat64(shared.over); n != 3 {
+			t.Errorf("%v refused connections are counted, want 3", n)
 		}
 		shared.Close() //nolint:errcheck // a test
 		if err := <-done; err != nil {

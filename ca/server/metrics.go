@@ -14,7 +14,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 
-	shortened prometheus.Counter
+	shortened, refusedConnections prometheus.Counter
 
 	csrs, authenticationFailures, issued prometheus.Counter
 	signErrors                           *prometheus.CounterVec
@@ -35,6 +35,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "bailiwick_shortened_total",
 			Help: "Certificates that live less long than they would, because a certificate on their path ends before.",
 		}),
+		refusedConnections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "bailiwick_connections_refused_total",
+			Help: "Connections that were closed at once, because there were too many in all or from one address.",
+		}),
 		csrs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "citadel_server_csr_count", Help: "Certificate requests received.",
 		}),
@@ -48,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "citadel_server_csr_sign_err_count", Help: "Requests that were authorized, or malformed, and got no certificate.",
 		}, []string{"error"}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.shortened, m.csrs, m.authenticationFailures, m.issued, m.signErrors} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.shortened, m.refusedConnections, m.csrs, m.authenticationFailures, m.issued, m.signErrors} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -150,6 +150,8 @@ func TestQueueNeverExceedsItsLimits(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second)
+		q.mu.Lock()
+		defer q.mu.Unlock()
 		if len(q.parties) != 0 || len(q.ring) != 0 || q.running != 0 {
 			t.Errorf("afterwards the queue has %d nodes, %d waiting and %d running", len(q.parties), len(q.ring), q.running)
 		}

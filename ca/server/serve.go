@@ -37,7 +37,7 @@ type Front struct {
 func NewFront(s *Server, l net.Listener, config *tls.Config, ready func() error) *Front {
 	return &Front{
 		server: s, tls: config, ready: ready, health: health.NewServer(),
-		shared: shareListener(l, s.cfg.Limits, s.cfg.Log),
+		shared: shareListener(l, s.cfg.Limits, s.cfg.Log, s.metrics.refusedConnections),
 	}
 }
 
@@ -66,7 +66,9 @@ func (f *Front) Serve(ctx context.Context) error {
 	})
 	group.Go(func() error { f.keepHouse(running); return nil })
 	err := group.Wait()
-	unrecorded := f.server.audit.flush(context.WithoutCancel(ctx), f.server.cfg.Now(), true)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	unrecorded := f.server.audit.flush(last, f.server.cfg.Now(), true)
 	if !errors.Is(err, errDone) {
 		return fmt.Errorf("accepting connections: %w", err)
 	}
@@ -157,11 +159,24 @@ func (f *Front) drain(running context.Context, g *grpc.Server) {
 }
 
 // stopGracefully lets what is in flight finish, but not for ever: a stream that
-// stays open would hold a graceful stop as long as it likes.
+// stays open would hold a graceful stop as long as it likes, and a handler that
+// does not return would hold any stop.
 func (f *Front) stopGracefully(g *grpc.Server) {
-	timer := time.AfterFunc(f.server.cfg.Limits.DrainTimeout, g.Stop)
-	defer timer.Stop()
-	g.GracefulStop()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		g.GracefulStop()
+	}()
+	select {
+	case <-stopped:
+		return
+	case <-time.After(f.server.cfg.Limits.DrainTimeout):
+	}
+	go g.Stop()
+	select {
+	case <-stopped:
+	case <-time.After(time.Second):
+	}
 }
 
 // keepHouse does every second what no request does: it writes the repeats of
@@ -178,12 +193,20 @@ func (f *Front) keepHouse(ctx context.Context) {
 		}
 		select {
 		case <-ticker.C:
-			if err := f.server.audit.flush(ctx, f.server.cfg.Now(), false); err != nil {
-				f.server.cfg.Log.LogAttrs(ctx, slog.LevelError, "cannot write the audit record", slog.Any("error", err))
-			}
+			f.writeRepeats(ctx)
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// writeRepeats writes the repeats of refusals that are due. It does not wait long
+// for it, because the health service must go on.
+func (f *Front) writeRepeats(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := f.server.audit.flush(ctx, f.server.cfg.Now(), false); err != nil {
+		f.server.cfg.Log.LogAttrs(ctx, slog.LevelError, "cannot write the audit record", slog.Any("error", err))
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *Server) CreateCertificate(ctx context.Context, req *authpb.IstioCertifi
 	r := &record{id: newRequestID(), peer: peerAddress(ctx)}
 	resp, err := s.recovered(ctx, req, r)
 	out := s.outcome(ctx, r, err)
-	if unrecorded := s.audit.write(ctx, s.cfg.Now(), r, out); unrecorded != nil {
+	if unrecorded := s.record(ctx, r, out); unrecorded != nil {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelError, "cannot write the audit record", slog.String("requestId", r.id), slog.Any("error", unrecorded))
 		if err == nil {
 			// What is not on record is not issued.
@@ -113,6 +113,17 @@ func (s *Server) CreateCertificate(ctx context.Context, req *authpb.IstioCertifi
 		return nil, out.status(r.id).Err()
 	}
 	return resp, nil
+}
+
+// recordWithin is how long the audit record of a request may take to write.
+const recordWithin = time.Second
+
+// record writes the audit record. A client that has gone, or whose time is up,
+// is on record all the same.
+func (s *Server) record(ctx context.Context, r *record, out outcome) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
+	return s.audit.write(ctx, s.cfg.Now(), r, out)
 }
 
 var errNoRecord = errors.New("the audit record could not be written")

@@ -34,14 +34,21 @@ func (c *ServingCertificate) Run(ctx context.Context) {
 	wait := c.untilRenewal()
 	for {
 		select {
-		case <-time.After(wait):
+		// A timer stands still while the machine is suspended.
+		case <-time.After(min(wait, time.Minute)):
 		case <-ctx.Done():
 			return
+		}
+		if wait = c.untilRenewal(); wait > time.Second {
+			continue
 		}
 		if err := c.renew(); err != nil {
 			left := c.Leaf().NotAfter.Sub(c.now())
 			c.log.LogAttrs(ctx, slog.LevelError, "cannot renew the serving certificate", slog.Any("error", err), slog.Duration("left", left))
-			wait = max(time.Second, min(time.Minute, left/3))
+			if !sleep(ctx, max(time.Second, min(time.Minute, left/3))) {
+				return
+			}
+			wait = 0
 			continue
 		}
 		wait = c.untilRenewal()

@@ -14,10 +14,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The budget of token reviews, per second and at once. It bounds what clients
-// without credentials can make us do to the API server, and must have room in
-// kubernetesQPS and kubernetesBurst.
+// The budgets of live reads and of token reviews, in calls per second and at
+// once. They bound what clients can make us do to the API server, and must have
+// room, both together, in kubernetesQPS and kubernetesBurst.
 const (
+	liveRate    = 200
+	liveBurst   = 400
 	reviewRate  = 100
 	reviewBurst = 600
 )
@@ -32,7 +34,9 @@ type cluster struct {
 func newCluster(ctx context.Context, c *Config, k *kube, log *slog.Logger) (*cluster, error) {
 	inv, err := inventory.New(inventory.Config{
 		Client: k.typed, Metadata: k.metadata,
-		Hold: time.Duration(c.Hold), MaxStaleness: time.Duration(c.MaxStaleness), ProbeEvery: time.Duration(c.ProbeEvery),
+		MaxConfirming: max(1, min(128, c.Limits.InFlight/2)), // never all that may be in flight
+		Hold:          time.Duration(c.Hold), MaxStaleness: time.Duration(c.MaxStaleness), ProbeEvery: time.Duration(c.ProbeEvery),
+		LiveRequests: liveRate, LiveBurst: liveBurst,
 		Logger: log, Now: time.Now,
 	})
 	if err != nil {

@@ -48,6 +48,10 @@ func (m inventoryMetrics) Collect(ch chan<- prometheus.Metric) {
 	objects := desc("bailiwick_inventory_objects", "Objects known of each resource.")
 	proven := desc("bailiwick_inventory_proven_timestamp_seconds", "Up to when the view of each resource is proven to be complete; 0 if nothing is proven.")
 	failing := desc("bailiwick_inventory_failing", "Whether listing, watching or probing a resource fails: 1 if it does.")
+	confirmed := prometheus.NewDesc("bailiwick_inventory_confirmed_total", "Requests whose facts might have been late, by how they were confirmed.", []string{"by"}, nil)
+	for by, n := range m.inventory.Confirmed() {
+		ch <- prometheus.MustNewConstMetric(confirmed, prometheus.CounterValue, float64(n), by)
+	}
 	for _, s := range m.inventory.Status() {
 		gauge := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, s.Resource)

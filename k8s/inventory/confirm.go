@@ -19,10 +19,17 @@ import (
 func (v *Inventory) Confirm(ctx context.Context, q authz.Query, enough func(authz.Facts) bool) (authz.Facts, error) {
 	began := v.now()
 	if facts, ok := v.memory.recall(began, &q); ok {
+		v.counts.of(byMemory).Add(1)
 		return facts, nil
 	}
+	defer v.counts.confirming.Add(-1)
+	if v.counts.confirming.Add(1) > int64(v.config.MaxConfirming) {
+		v.counts.of(undecidedly).Add(1)
+		return authz.Facts{}, undecided(authz.NoCapacity, "%d requests wait for facts already", v.config.MaxConfirming)
+	}
 	events := v.interest.listen(subjects(&q)...)
-	facts, err := v.confirm(ctx, began, &q, enough, events)
+	facts, by, err := v.confirm(ctx, began, &q, enough, events)
+	v.counts.of(by).Add(1)
 	if err != nil || enough(facts) {
 		v.interest.drop(events)
 		return facts, err
@@ -31,24 +38,24 @@ func (v *Inventory) Confirm(ctx context.Context, q authz.Query, enough func(auth
 	return facts, nil
 }
 
-func (v *Inventory) confirm(ctx context.Context, began time.Time, q *authz.Query, enough func(authz.Facts) bool, events *listener) (authz.Facts, error) {
-	facts, final, err := v.hold(ctx, began, q, enough, events)
-	if final || err != nil {
-		return facts, err
+func (v *Inventory) confirm(ctx context.Context, began time.Time, q *authz.Query, enough func(authz.Facts) bool, events *listener) (authz.Facts, means, error) {
+	facts, by, err := v.hold(ctx, began, q, enough, events)
+	if by != byRead {
+		return facts, by, err
 	}
 	found, err := v.live.read(ctx, q)
 	if err != nil {
-		return authz.Facts{}, err
+		return authz.Facts{}, undecidedly, err
 	}
-	return found.facts(v.now(), q), nil
+	return found.facts(v.now(), q), byRead, nil
 }
 
 // hold waits for the view to have enough, or to be proven younger than the
-// call. Its facts are final if it has. Who finds too many others waiting does
-// not wait.
-func (v *Inventory) hold(ctx context.Context, began time.Time, q *authz.Query, enough func(authz.Facts) bool, events *listener) (facts authz.Facts, final bool, err error) {
+// call. If it returns byRead, neither happened, and the API must be asked. Who
+// finds too many others of its node waiting does not wait.
+func (v *Inventory) hold(ctx context.Context, began time.Time, q *authz.Query, enough func(authz.Facts) bool, events *listener) (authz.Facts, means, error) {
 	if !v.gate.enter(q.Caller.Node) {
-		return authz.Facts{}, false, nil
+		return authz.Facts{}, byRead, nil
 	}
 	defer v.gate.leave(q.Caller.Node)
 	proofs := v.interest.listen(subject{kind: aboutAge})
@@ -59,17 +66,19 @@ func (v *Inventory) hold(ctx context.Context, began time.Time, q *authz.Query, e
 		// In this order: facts that are read after the proof are covered by it.
 		proven := v.provenSince(began)
 		facts, err := v.Look(v.now(), *q)
-		if err != nil {
-			return authz.Facts{}, false, err
-		}
-		if proven || enough(facts) {
-			return facts, true, nil
+		switch {
+		case err != nil:
+			return authz.Facts{}, undecidedly, err
+		case enough(facts):
+			return facts, byEvent, nil
+		case proven:
+			return facts, byProof, nil
 		}
 		select {
 		case <-ctx.Done():
-			return authz.Facts{}, false, deadlinePassed(ctx, "waiting for an event")
+			return authz.Facts{}, undecidedly, deadlinePassed(ctx, "waiting for an event")
 		case <-t.C:
-			return authz.Facts{}, false, nil
+			return authz.Facts{}, byRead, nil
 		case <-events.events:
 		case <-proofs.events:
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -405,6 +406,32 @@ func TestOneNodeCannotHaveTheWholeBudget(t *testing.T) {
 			t.Errorf("it left %v of the budget", left)
 		}
 	})
+}
+
+// However many wait for facts, the bound is below what a server works on at once.
+func TestNoMoreThanAllowedWaitForFacts(t *testing.T) {
+	inBubble(t, func(t *testing.T, v *Inventory, c *liveCluster) {
+		c.delay = 3 * time.Second
+		var waiting []<-chan result
+		for i := range 5 {
+			q := cart()
+			q.Caller.Node = fmt.Sprint("n", i)
+			waiting = append(waiting, later(v, q))
+		}
+		confirm(v, cart()).want(t, authz.NoCapacity, 0, 0)
+		for _, a := range waiting {
+			if r := <-a; r.err != nil {
+				t.Errorf("one of the five that may wait got %v", r.err)
+			}
+		}
+		if r := confirm(v, cart()); r.err != nil {
+			t.Errorf("after they had gone: %v", r.err)
+		}
+		want := map[string]uint64{"event": 0, "proof": 0, "read": 5, "memory": 1, "undecided": 1}
+		if diff := cmp.Diff(want, v.Confirmed()); diff != "" {
+			t.Errorf("Confirmed (-want +got):\n%s", diff)
+		}
+	}, func(c *Config) { c.MaxConfirming = 5 })
 }
 
 // The shares of many nodes are forgotten once they are whole again.

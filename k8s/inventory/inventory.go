@@ -55,6 +55,11 @@ type Config struct {
 	// wait, but asks for a live read at once. Default 4.
 	MaxWaiting int
 
+	// MaxConfirming is how many requests may be waiting for facts in all, so
+	// that those whose facts are known are not kept from being worked on. One
+	// more is undecided ([authz.NoCapacity]). Default 128.
+	MaxConfirming int
+
 	// MaxJoining is how many requests share one live read of a node. One more
 	// is undecided ([authz.NoCapacity]). Default 32.
 	MaxJoining int
@@ -83,6 +88,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.ProbeEvery, 30*time.Second)
 	setDefault(&c.Hold, time.Second)
 	setDefault(&c.MaxWaiting, 4)
+	setDefault(&c.MaxConfirming, 128)
 	setDefault(&c.MaxJoining, 32)
 	setDefault(&c.LiveRequests, 200)
 	setDefault(&c.LiveBurst, 400)
@@ -108,7 +114,7 @@ func (c *Config) check() error {
 	must(c.Logger != nil && c.Now != nil, "Logger and Now must be set")
 	must(c.MaxStaleness > 0 && c.ProbeEvery > 0 && c.Hold > 0 && c.LiveTimeout > 0, "durations must be positive")
 	must(c.ProbeEvery < c.MaxStaleness, "ProbeEvery must be less than MaxStaleness")
-	must(c.MaxWaiting > 0 && c.MaxJoining > 0 && c.LiveRequests > 0, "limits must be positive")
+	must(c.MaxWaiting > 0 && c.MaxConfirming > 0 && c.MaxJoining > 0 && c.LiveRequests > 0, "limits must be positive")
 	must(c.LiveBurst >= nodeBurst, "LiveBurst must be at least what one node may have at once")
 	return errors.Join(errs...)
 }
@@ -124,6 +130,7 @@ type Inventory struct {
 	memory   *memory
 	gate     gate
 	live     *reader
+	counts   counts
 
 	pods     *store[pod]
 	nodes    *store[node]

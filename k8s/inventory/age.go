@@ -63,6 +63,29 @@ func (a *age) saw(r read) error {
 	return nil
 }
 
+// at returns the version that the watch has reached.
+func (a *age) at() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version
+}
+
+// wentBack reports whether a read that began when the watch had reached version
+// returned an older one: the API server's store is not the one that we watched,
+// but an older one that was restored. Our view is then of a past that never was,
+// and proves nothing until it has been listed again.
+func (a *age) wentBack(version string, r read) bool {
+	order, err := resourceversion.CompareResourceVersion(r.version, version)
+	if err != nil || order >= 0 {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.proven.Store(nil)
+	a.reads = nil
+	return true
+}
+
 // reached notes that the watch has reached a version.
 func (a *age) reached(version string) {
 	a.mu.Lock()

@@ -1,12 +1,17 @@
 package inventory
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func at(minute int) time.Time { return noon().Add(time.Duration(minute) * time.Minute) }
@@ -130,6 +135,33 @@ func wantReason(t testing.TB, err error, want authz.Reason) {
 	}
 	if got != want {
 		t.Errorf("reason %q, want %q (%v)", got, want, err)
+	}
+}
+
+// A store that was restored from a backup has an older version than we have seen.
+func TestAStoreThatWentBackProvesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name, reached, version string
+		back                   bool
+	}{
+		{"a newer version", "100", "101", false},
+		{"the same", "100", "100", false},
+		{"an older one", "100", "99", true},
+		{"an older one of fewer digits", "1000", "500", true},
+		{"before anything was reached", "", "5", false},
+		{"a version that is none", "100", "abc", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newResource("pods", slog.New(slog.DiscardHandler), time.Now)
+			r.age.lists(time.Now(), true)
+			r.age.listed(tt.reached)
+			err := r.probeOnce(t.Context(), time.Second, func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+				return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: tt.version}}, nil
+			})
+			if back := strings.Contains(fmt.Sprint(err), "restored from a backup"); back != tt.back || r.age.since().IsZero() != tt.back || (len(r.anew) == 1) != tt.back {
+				t.Errorf("%v; proven %v, to be listed anew %d; want back = %v", err, r.age.since(), len(r.anew), tt.back)
+			}
+		})
 	}
 }
 

@@ -183,6 +183,32 @@ func TestNODE5ADeletionSeenOnlyThroughARelist(t *testing.T) {
 	})
 }
 
+// A store that was restored from a backup, without a pod that we have seen: the
+// next probe notices, nothing is proven until everything was listed from nothing,
+// and then the pod is gone.
+func TestAfterARestoreEverythingIsListedAgain(t *testing.T) {
+	bothWays(t, func(t *testing.T, v *Inventory, s *podServer) {
+		s.mu.Lock()
+		s.pods, s.version = s.pods[:1], "50"
+		s.mu.Unlock()
+		if live1(v) != 1 {
+			t.Fatal("the pod is not there before")
+		}
+		_ = v.pods.probeOnce(t.Context(), time.Second, func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+			return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "50"}}, nil
+		})
+		began := time.Now()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if live1(v) != 0 {
+			t.Error("the pod is still there")
+		}
+		if since := v.pods.age.since(); since.Before(began) || v.pods.age.at() != "50" {
+			t.Errorf("proven as of %v, at version %s", since.Sub(began), v.pods.age.at())
+		}
+	})
+}
+
 // NODE-5: a tombstone may have the last state or only a key, and neither may
 // make us panic.
 func TestNODE5TombstonesDelete(t *testing.T) {

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,11 +32,16 @@ func (r *resource) probe(ctx context.Context, every time.Duration, list func(con
 func (r *resource) probeOnce(ctx context.Context, limit time.Duration, list func(context.Context, metav1.ListOptions) (*metav1.PartialObjectMetadataList, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	began := r.now()
+	began, reached := r.now(), r.age.at()
 	// No version is asked for: with one, a cache might answer.
 	l, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
-	return r.age.saw(read{began: began, version: l.ResourceVersion})
+	got := read{began: began, version: l.ResourceVersion}
+	if r.age.wentBack(reached, got) {
+		r.startAnew()
+		return fmt.Errorf("the store is at version %s, and the watch had reached %s: it was restored from a backup, and everything is listed again", got.version, reached)
+	}
+	return r.age.saw(got)
 }

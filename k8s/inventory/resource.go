@@ -16,6 +16,7 @@ type resource struct {
 	now    func() time.Time
 	synced atomic.Bool // a list was complete
 	age    age
+	anew   chan struct{} // has one if the resource must be listed from nothing
 
 	mu     sync.Mutex
 	faults map[operation]fault // of operations whose last try failed
@@ -42,6 +43,7 @@ func newResource(name string, log *slog.Logger, now func() time.Time) *resource 
 		name:   name,
 		log:    log.With(slog.String("resource", name)),
 		now:    now,
+		anew:   make(chan struct{}, 1),
 		faults: make(map[operation]fault),
 	}
 }
@@ -61,6 +63,14 @@ func (r *resource) ended(op operation, err error) {
 			slog.String("operation", string(op)),
 			slog.Any("error", err),
 			slog.String("cure", cure(err)))
+	}
+}
+
+// startAnew makes the resource be listed from nothing.
+func (r *resource) startAnew() {
+	select {
+	case r.anew <- struct{}{}:
+	default: // it will be
 	}
 }
 

@@ -64,6 +64,23 @@ func metadataSource(c metadata.Interface, resource string) source {
 
 // follow keeps the store up to date until ctx is done.
 func (s *store[R]) follow(ctx context.Context, from source) {
+	for ctx.Err() == nil {
+		s.followUntilAnew(ctx, from)
+	}
+}
+
+// followUntilAnew keeps the store up to date until it must be listed from
+// nothing, which only a new reflector does.
+func (s *store[R]) followUntilAnew(ctx context.Context, from source) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-s.anew:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
 	log := logr.FromSlogHandler(s.log.Handler())
 	r := cache.NewReflectorWithOptions(s.listerWatcher(from), from.kind, s, cache.ReflectorOptions{
 		Name:            s.name,

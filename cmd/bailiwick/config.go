@@ -97,11 +97,11 @@ type Config struct {
 	OnlyTLS13 bool `json:"onlyTLS13"`
 
 	// KubernetesQPS bounds our calls to the API server per second, at least 1.
-	// With token reviews, less than 100 is warned about. Default 400.
+	// Less than 200, or 300 with token reviews, is warned about. Default 400.
 	KubernetesQPS float32 `json:"kubernetesQPS"`
 
 	// KubernetesBurst bounds our calls to the API server at once, at least 1.
-	// With token reviews, less than 600 is warned about. Default 1200.
+	// Less than 400, or 1000 with token reviews, is warned about. Default 1200.
 	KubernetesBurst int `json:"kubernetesBurst"`
 
 	// Limits bound what requests may cost. Default as below.
@@ -213,6 +213,9 @@ func parseConfig(data []byte) (*Config, error) {
 	raw, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
 		return nil, err
+	}
+	if raw[0] != '{' && string(raw) != "null" {
+		return nil, errors.New("it is not a YAML mapping of fields; see docs/configuration.md")
 	}
 	c := defaultConfig()
 	// Unlike encoding/json, this one does not take trustdomain for trustDomain.

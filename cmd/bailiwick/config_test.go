@@ -43,7 +43,10 @@ func TestConfigRefuses(t *testing.T) {
 		{"an unknown field", "trustdomain: x", `unknown field "trustdomain"`},
 		{"a field twice", "hold: 1s\nhold: 2s", `"hold" already set`},
 		{"not YAML", "a: [", "yaml"},
-		{"a list", "[]", "cannot unmarshal"},
+		{"a list", "[]", "it is not a YAML mapping of fields; see docs/configuration.md"},
+		{"a word", "hello", "it is not a YAML mapping"},
+		{"a number", "1", "it is not a YAML mapping"},
+		{"no issuer", "issuers: []", "issuers: the list is empty, so no token would be accepted"},
 		{"a trust domain in upper case", "trustDomain: Example.com", "trustDomain: "},
 		{"a trust domain with a path", "trustDomain: spiffe://example.com/x", "trustDomain: "},
 		{"a namespace that none can have", "istioNamespace: a/b", "istioNamespace: "},
@@ -112,6 +115,7 @@ func TestConfigAccepts(t *testing.T) {
 		{"one request that waits", "limits: {queuePerNode: 1}", func(c *Config) any { return c.limits().QueuePerNode }, 1},
 		{"a document between markers", "# a\n---\nhold: 2s\n...\n---\n# b\n", func(c *Config) any { return c.Hold }, Duration(2 * time.Second)},
 		{"a document after an empty one", "---\n---\nhold: 2s\n", func(c *Config) any { return c.Hold }, Duration(2 * time.Second)},
+		{"no word on issuers", "issuers:", func(c *Config) any { return len(c.Issuers) }, 0},
 		{"nothing but a comment", "# a\n", func(c *Config) any { return c.Hold }, Duration(time.Second)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,11 +207,13 @@ func TestConfigWarnings(t *testing.T) {
 		{"maxLeafLife: 721h", "maxLeafLife is 721h0m0s"},
 		{"maxLeafLife: 720h", ""},
 		{"allowUnboundTokens: true", "allowUnboundTokens"},
-		{"kubernetesQPS: 99", "token reviews alone may be 100 a second and 600 at once"},
-		{"kubernetesQPS: 100", ""},
-		{"kubernetesBurst: 599", "kubernetesBurst 599"},
-		{"kubernetesBurst: 600", ""},
-		{"kubernetesQPS: 1\nkubernetesBurst: 1\ntokenReview: off", ""},
+		{"kubernetesQPS: 299", "live reads and token reviews may be 300 calls a second and 1000 at once"},
+		{"kubernetesQPS: 300", ""},
+		{"kubernetesBurst: 999", "kubernetesBurst 999"},
+		{"kubernetesBurst: 1000", ""},
+		{"kubernetesQPS: 199\ntokenReview: off", "live reads may be 200 calls a second and 400 at once"},
+		{"kubernetesBurst: 399\ntokenReview: off", "kubernetesBurst 399"},
+		{"kubernetesQPS: 200\nkubernetesBurst: 400\ntokenReview: off", ""},
 	} {
 		c, err := parseConfig([]byte(tt.text))
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -56,6 +57,9 @@ func demo(ctx context.Context, listen string, keep bool, stdout, stderr io.Write
 	if err != nil {
 		return err
 	}
+	if d.program, err = os.Executable(); err != nil {
+		d.program = os.Args[0]
+	}
 	return d.run(ctx, audit, keep, stdout)
 }
 
@@ -86,6 +90,7 @@ type demonstration struct {
 	authority *ca.Authority
 	objects   *objects
 	signer    *signer
+	program   string // the path of this program, for commands to try
 }
 
 // newDemonstration returns one that listens already, and writes its audit log to

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,6 +51,7 @@ func TestDemoInvitation(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- d.service.run(ctx) }()
+	d.program = "/opt/bailiwick/bin/bailiwick"
 	var text bytes.Buffer
 	if err := d.invite(t.TempDir(), &text); err != nil {
 		t.Fatal(err)
@@ -57,7 +59,7 @@ func TestDemoInvitation(t *testing.T) {
 	codes := []int{0, 3, 3}
 	joined := strings.ReplaceAll(text.String(), "\\\n", " ")
 	for line := range strings.Lines(joined) {
-		args, ok := strings.CutPrefix(strings.TrimSpace(line), "bailiwick ")
+		args, ok := strings.CutPrefix(strings.TrimSpace(line), d.program+" ")
 		if !ok {
 			continue
 		}
@@ -79,6 +81,37 @@ func TestDemoInvitation(t *testing.T) {
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDemoNamesItself wants the commands to name the program that runs, which
+// need not be on the PATH: here the binary of this test.
+func TestDemoNamesItself(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	out := &trigger{text: "Serving on", do: interrupt}
+	if code := run(ctx, []string{"demo", "--keep-running"}, out, io.Discard); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if n := strings.Count(out.written.String(), "\n  "+shellWord(program)+" "); n != 3 {
+		t.Errorf("%d commands of %s in\n%s", n, program, out.written.String())
+	}
+}
+
+// TestShellWord has a shell say what it takes for its first word.
+func TestShellWord(t *testing.T) {
+	for _, text := range []string{"bin/bailiwick", "/tmp/with space/b", "it's", "$HOME", "a;b", "~", "[::1]:80", "a\nb", "", "*"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+shellWord(text)).Output()
+		if err != nil || string(out) != text {
+			t.Errorf("the shell reads %s as %q, %v; want %q", shellWord(text), out, err, text)
+		}
+	}
+	if got := shellWord("/usr/bin/bailiwick-1.0"); got != "/usr/bin/bailiwick-1.0" {
+		t.Errorf("a plain path became %s", got)
 	}
 }
 

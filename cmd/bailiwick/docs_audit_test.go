@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestAuditIsDocumented compares docs/audit.md, its table and its examples, with
@@ -84,6 +86,27 @@ func auditLines(t *testing.T) map[string][]string {
 		t.Fatalf("there are lines of the kinds %q", names)
 	}
 	return kinds
+}
+
+// TestTooLargeLeavesNothing is what docs/audit.md and docs/wire.md say of a
+// message over 64 KiB.
+func TestTooLargeLeavesNothing(t *testing.T) {
+	var audit bytes.Buffer
+	d, err := newDemonstration("127.0.0.1:0", &audit, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.service.run(ctx) }()
+	s := status.Convert(asker(t, d)(strings.Repeat("x", 64<<10)))
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if s.Code() != codes.ResourceExhausted || len(s.Details()) > 0 || strings.Contains(s.Message(), "(request ") || audit.Len() > 0 {
+		t.Errorf("answer %v with %v, and the audit record has: %s", s, s.Details(), audit.String())
+	}
 }
 
 // asker returns what asks as the agent of node-a.

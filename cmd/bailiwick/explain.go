@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -58,6 +59,9 @@ func explain(ctx context.Context, f explainFlags, w io.Writer) error {
 	if f.node == "" && f.as == "" {
 		return &exitError{exitUsage, errors.New("who asks? name a node with --node, or a pod with --as")}
 	}
+	if f.as != "" && !isPodName(f.as) {
+		return &exitError{exitUsage, fmt.Errorf("--as is %q, which is not a pod written as namespace/name\nfind it with: kubectl get pods -A -o wide", f.as)}
+	}
 	c, err := loadConfig(f.config)
 	if err != nil {
 		return &exitError{exitUsage, err}
@@ -67,21 +71,26 @@ func explain(ctx context.Context, f explainFlags, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	x := &explanation{policy: policy, objects: o, now: time.Now()}
+	x := &explanation{rules: orDefaults(f.config), policy: policy, objects: o, now: time.Now()}
 	if x.inventory, err = o.inventory(func() time.Time { return x.now }); err != nil {
 		return err
 	}
-	pod := f.as
-	if pod == "" {
-		if pod, err = x.agentOn(f.node); err != nil {
-			return err
-		}
+	pod, err := x.asker(f.as, f.node)
+	if err != nil {
+		return err
 	}
 	return x.print(w, pod, f.identity)
 }
 
+// isPodName reports whether text is a namespace, a slash and the name of a pod.
+func isPodName(text string) bool {
+	namespace, name, _ := strings.Cut(text, "/")
+	return len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0
+}
+
 // An explanation has what the answer depends on.
 type explanation struct {
+	rules     string // where they come from
 	policy    *authz.Policy
 	objects   *objects
 	inventory authz.Inventory
@@ -99,6 +108,22 @@ func (x *explanation) steps(caller authz.Caller, identity string) ([]authz.Step,
 		return nil, err
 	}
 	return x.policy.Explain(x.now, caller, identity, facts), nil
+}
+
+// asker returns the pod that asks: the one that is named, which must be on the
+// node if that is named too, or else the node's agent.
+func (x *explanation) asker(pod, node string) (string, error) {
+	if pod == "" {
+		return x.agentOn(node)
+	}
+	caller, err := x.objects.caller(pod)
+	if err != nil {
+		return "", err
+	}
+	if node != "" && node != caller.Node {
+		return "", &exitError{exitUsage, fmt.Errorf("--as names pod %s, which is on node %s, and --node names %s; leave out one of them", pod, orDash(caller.Node), node)}
+	}
+	return pod, nil
 }
 
 // agentOn returns the node agent of a node. Of several pods, such as one that
@@ -150,7 +175,7 @@ func (x *explanation) print(w io.Writer, pod, identity string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "pod %s on node %s, of service account %s, asks for %s\n\n", pod, orDash(caller.Node), caller.ServiceAccount, orOwn(identity)) //nolint:errcheck // the last write tells
+	fmt.Fprintf(w, "pod %s on node %s, of service account %s, asks for %s\nrules: %s\n\n", pod, orDash(caller.Node), caller.ServiceAccount, orOwn(identity), x.rules) //nolint:errcheck // the last write tells
 	if err := printSteps(w, steps); err != nil {
 		return err
 	}
@@ -159,7 +184,9 @@ func (x *explanation) print(w io.Writer, pod, identity string) error {
 		_, err := fmt.Fprintln(w, "\nanswer: granted")
 		return err
 	}
-	fmt.Fprintf(w, "\nanswer: denied (%s): %s\nwhat to do: %s\n", last.Denial.Reason, last.Denial.Detail, advice(last.Denial.Reason, caller)) //nolint:errcheck // the exit code tells
+	// Zero for a bad identity, about which the advice names no account.
+	target, _ := x.policy.Target(caller, identity)
+	fmt.Fprintf(w, "\nanswer: denied (%s): %s\nwhat to do: %s\n", last.Denial.Reason, last.Denial.Detail, advice(last.Denial.Reason, caller, target)) //nolint:errcheck // the exit code tells
 	return &exitError{exitRefused, errors.New("")}
 }
 
@@ -206,7 +233,7 @@ func (f *explainFlags) fetch(ctx context.Context, api kubernetes.Interface, poli
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	node := f.node
-	if node == "" {
+	if f.as != "" {
 		namespace, name, _ := strings.Cut(f.as, "/")
 		p, err := api.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -252,8 +279,8 @@ func (f *explainFlags) fetchAccounts(ctx context.Context, api kubernetes.Interfa
 	return nil
 }
 
-// advice is what to do about a denial.
-func advice(r authz.Reason, c authz.Caller) string {
+// advice is what to do about a denial of the target's identity.
+func advice(r authz.Reason, c authz.Caller, target authz.ServiceAccount) string {
 	switch r {
 	case authz.BadIdentity:
 		return "compare the trust domain with trustDomain in the configuration, and with the mesh's: kubectl -n istio-system get configmap istio -o yaml | grep trustDomain"
@@ -270,10 +297,18 @@ func advice(r authz.Reason, c authz.Caller) string {
 	case authz.Protected:
 		return "nothing: no node agent may have this identity; if it should, remove it from protected in the configuration, unless it is the server's own"
 	case authz.NotOnNode:
-		return "see where the account runs: kubectl get pods -A -o wide --field-selector spec.nodeName=" + orDash(c.Node)
+		return fmt.Sprintf("see where the account runs: kubectl -n %s get pods -o wide --field-selector spec.serviceAccountName=%s\nand what runs on the node: kubectl get pods -A -o wide --field-selector spec.nodeName=%s",
+			target.Namespace, target.Name, orDash(c.Node))
 	default:
 		return "see docs/troubleshooting.md"
 	}
+}
+
+func orDefaults(config string) string {
+	if config == "" {
+		return "all defaults"
+	}
+	return config
 }
 
 func orDash(s string) string {

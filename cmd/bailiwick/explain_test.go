@@ -8,6 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bailiwick-ca/bailiwick/authz"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // TestExplainPicksALiveAgent has several pods of the node agent on a node, as
@@ -46,5 +52,28 @@ func TestExplainPicksALiveAgent(t *testing.T) {
 				t.Errorf("exit code %d, want %d, of %s:\n%s", code, tt.code, tt.want, out.String())
 			}
 		})
+	}
+}
+
+// TestExplainReadsTheNodeOfThePod reads from a live cluster, and wants the pods
+// of the node on which the pod is, whatever --node says.
+func TestExplainReadsTheNodeOfThePod(t *testing.T) {
+	for _, node := range []string{"", "n1", "n2"} {
+		api := fake.NewClientset(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart-1"}, Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "cart"},
+		})
+		f := explainFlags{as: "shop/cart-1", node: node}
+		if _, err := f.fetch(t.Context(), api, defaultConfig().policy(nil, authz.ServiceAccount{}, time.Now)); err != nil {
+			t.Fatal(err)
+		}
+		var selectors []string
+		for _, a := range api.Actions() {
+			if l, ok := a.(clienttesting.ListAction); ok {
+				selectors = append(selectors, l.GetListRestrictions().Fields.String())
+			}
+		}
+		if fmt.Sprint(selectors) != "[spec.nodeName=n1]" {
+			t.Errorf("with --node %q it lists %q", node, selectors)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/bailiwick-ca/bailiwick/k8s/token"
 )
@@ -57,19 +58,19 @@ func (d *demonstration) invite(dir string, w io.Writer) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, strings.NewReplacer("DIR", dir, "ADDRESS", d.address()).Replace(`
+	_, err := io.WriteString(w, strings.NewReplacer("PROGRAM", shellWord(d.program), "DIR", shellWord(dir), "ADDRESS", shellWord(d.address())).Replace(`
 Serving on ADDRESS until interrupted. In another terminal:
 
   # the agent of node-a asks for an identity that runs on its node
-  bailiwick request --address ADDRESS --server-name localhost --root DIR/root-cert.pem \
+  PROGRAM request --address ADDRESS --server-name localhost --root DIR/root-cert.pem \
     --token DIR/ztunnel-a.token --identity spiffe://cluster.local/ns/shop/sa/cart
 
   # ...and for one that does not
-  bailiwick request --address ADDRESS --server-name localhost --root DIR/root-cert.pem \
+  PROGRAM request --address ADDRESS --server-name localhost --root DIR/root-cert.pem \
     --token DIR/ztunnel-a.token --identity spiffe://cluster.local/ns/shop/sa/pay
 
   # why not?
-  bailiwick explain --config DIR/config.yaml --objects DIR/cluster.yaml \
+  PROGRAM explain --config DIR/config.yaml --objects DIR/cluster.yaml \
     --node node-a --identity spiffe://cluster.local/ns/shop/sa/pay
 
 DIR has a token of each pod. It is removed in the end.
@@ -78,4 +79,15 @@ DIR has a token of each pod. It is removed in the end.
 		return fmt.Errorf("printing what to try: %w", err)
 	}
 	return nil
+}
+
+// shellWord returns text so that a shell takes it for one word.
+func shellWord(text string) string {
+	special := func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-+:@%,", r)
+	}
+	if text != "" && !strings.ContainsFunc(text, special) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

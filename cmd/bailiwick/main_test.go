@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/ca/material"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestMessages runs command lines that cannot work, and reads whether the
@@ -56,17 +58,25 @@ func TestMessages(t *testing.T) {
 			[]string{"good.yaml: good", "example.org", "warning", "for tests only", "key material in " + good + ": good", "Bailiwick root"}},
 		{"check two documents", []string{"check", "--config", write("documents.yaml", "hold: 1s\n---\nhold: 2s\n")}, 3, []string{"documents.yaml", "line 2 begins a second YAML document"}},
 		{"check two mistakes", []string{"check", "--config", write("two.yaml", "tokenReview: never\nnodeAgents: [x]")}, 3, []string{"two.yaml", "tokenReview", "nodeAgents"}},
+		{"check what is not a configuration", []string{"check", "--config", root}, 3, []string{"root-cert.pem:\nit is not a YAML mapping of fields; see docs/configuration.md"}},
 		{"check a directory without key", []string{"check", "--material", noKey}, 3, []string{"ca-key.pem"}},
 
 		{"explain nothing", []string{"explain"}, 2, []string{"--node", "--as"}},
+		{"explain as what is no pod", []string{"explain", "--objects", cluster, "--as", "cart-1"}, 2, []string{`--as is "cart-1", which is not a pod written as namespace/name`, "kubectl get pods"}},
+		{"explain as a pod with too many slashes", []string{"explain", "--objects", cluster, "--as", "a/b/c"}, 2, []string{`--as is "a/b/c"`}},
+		{"explain as a pod of another node", []string{"explain", "--objects", cluster, "--as", "istio-system/ztunnel-a", "--node", "node-b"}, 2,
+			[]string{"pod istio-system/ztunnel-a, which is on node node-a, and --node names node-b; leave out one"}},
+		{"explain as a pod of the node", []string{"explain", "--objects", cluster, "--as", "istio-system/ztunnel-a", "--node", "node-a"}, 0, []string{"answer: granted"}},
 		{"explain on a node without agent", []string{"explain", "--objects", cluster, "--node", "nope"}, 1, []string{`no pod of a node agent is on node "nope"`, "istio-system/ztunnel", "kubectl get pods"}},
 		{"explain as a pod that is not there", []string{"explain", "--objects", cluster, "--as", "a/b"}, 1, []string{"there is no pod a/b"}},
-		{"explain a grant", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/shop/sa/cart"}, 0, []string{"answer: granted"}},
+		{"explain a grant", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/shop/sa/cart"}, 0, []string{"\nrules: all defaults\n", "answer: granted"}},
 		{"explain a denial", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/shop/sa/pay"}, 3,
-			[]string{"NO     the identity runs on the caller's node", "answer: denied (not-on-node)", "what to do: "}},
+			[]string{"NO     the identity runs on the caller's node", "answer: denied (not-on-node)",
+				"what to do: see where the account runs: kubectl -n shop get pods -o wide --field-selector spec.serviceAccountName=pay\n",
+				"kubectl get pods -A -o wide --field-selector spec.nodeName=node-a\n"}},
 		{"explain a malformed identity", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "cart"}, 3, []string{"answer: denied (bad-identity)"}},
 		{"explain a finished pod", []string{"explain", "--objects", cluster, "--as", "shop/report-1"}, 3, []string{"answer: denied (caller-finished)"}},
-		{"explain what the configuration protects", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/mesh/sa/bailiwick", "--config", write("protected.yaml", "protected: [mesh/bailiwick]")}, 3, []string{"answer: denied (protected)"}},
+		{"explain what the configuration protects", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/mesh/sa/bailiwick", "--config", write("protected.yaml", "protected: [mesh/bailiwick]")}, 3, []string{"\nrules: " + filepath.Join(dir, "protected.yaml") + "\n", "answer: denied (protected)"}},
 		{"explain what the server protects by default", []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/istio-system/sa/bailiwick"}, 3, []string{"answer: denied (protected)"}},
 		{"explain with objects that have a key twice", []string{"explain", "--objects", write("twice.yaml", "apiVersion: v1\nkind: Pod\nkind: Node"), "--node", "x"}, 1, []string{"twice.yaml", "from line 1", `"kind" already set`}},
 		{"explain with a file that is no cluster", []string{"explain", "--objects", token, "--node", "x"}, 1, []string{token, "cannot unmarshal"}},
@@ -77,6 +87,13 @@ func TestMessages(t *testing.T) {
 		{"request for a second and a half", []string{"request", "--root", root, "--token", token, "--life", "1500ms"}, 2, []string{"--life is 1.5s"}},
 		{"request for no life", []string{"request", "--root", root, "--token", token, "--life", "0s"}, 2, []string{"--life is 0s"}},
 		{"request for a second", []string{"request", "--root", root, "--token", token, "--life", "1s", "--address", "127.0.0.1:1"}, 4, []string{"connection refused"}},
+		{"request of a URL", []string{"request", "--root", root, "--token", token, "--address", "https://localhost:15012"}, 2, []string{`--address is "https://localhost:15012", which is not host:port`}},
+		{"request of a host without port", []string{"request", "--root", root, "--token", token, "--address", "localhost"}, 2, []string{"--address"}},
+		{"request of a port without host", []string{"request", "--root", root, "--token", token, "--address", ":15012"}, 2, []string{"--address"}},
+		{"request of a port with a path", []string{"request", "--root", root, "--token", token, "--address", "localhost:15012/x"}, 2, []string{"--address"}},
+		{"request without time", []string{"request", "--root", root, "--token", token, "--timeout", "0s"}, 2, []string{"--timeout is 0s, which is not more than 0; for 15s, leave it out"}},
+		{"request with less than no time", []string{"request", "--root", root, "--token", token, "--timeout", "-1s"}, 2, []string{"--timeout is -1s"}},
+		{"request of an IPv6 address", []string{"request", "--root", root, "--token", token, "--address", "[::1]:1"}, 4, []string{"check --address"}},
 		{"request with roots that are none", []string{"request", "--root", token}, 1, []string{"has no PEM certificate"}},
 		{"request with a token that is none", []string{"request", "--root", root, "--token", root}, 1, []string{"does not hold a token"}},
 		{"request where nobody listens", []string{"request", "--root", root, "--token", token, "--address", "127.0.0.1:1"}, 4, []string{"connection refused", "check --address"}},
@@ -92,6 +109,24 @@ func TestMessages(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRequestHints wants a word on what to do for each code with which a server
+// refuses.
+func TestRequestHints(t *testing.T) {
+	f := requestFlags{address: "ca.example:15012", identity: "spiffe://x/ns/a/sa/b", timeout: 3 * time.Second}
+	for code, want := range map[codes.Code]string{
+		codes.PermissionDenied:  "bailiwick explain --config FILE --node NODE --identity spiffe://x/ns/a/sa/b",
+		codes.Unauthenticated:   "the audit line with this request's ID has the reason",
+		codes.InvalidArgument:   "docs/troubleshooting.md",
+		codes.ResourceExhausted: "ask again in some seconds",
+		codes.DeadlineExceeded:  "within --timeout, 3s; check that nothing between here and --address ca.example:15012",
+		codes.Unavailable:       "check --address, --root and --server-name",
+	} {
+		if hint := requestHint(status.Error(code, "x"), f); !strings.HasPrefix(hint, "\n") || !strings.Contains(hint, want) {
+			t.Errorf("%v: hint %q, want %q", code, hint, want)
+		}
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,6 +39,12 @@ Exit codes: 0 issued, 1 failed, 2 wrong usage, 3 refused, 4 cannot tell now.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLife(f.life); err != nil && cmd.Flags().Changed("life") {
+				return err
+			}
+			if f.timeout <= 0 {
+				return &exitError{exitUsage, fmt.Errorf("--timeout is %v, which is not more than 0; for %s, leave it out", f.timeout, cmd.Flag("timeout").DefValue)}
+			}
+			if err := checkAddress(f.address); err != nil {
 				return err
 			}
 			return request(cmd.Context(), f, cmd.OutOrStdout())
@@ -94,6 +102,17 @@ func checkLife(life time.Duration) error {
 	return &exitError{exitUsage, fmt.Errorf("--life is %v, which is not a number of whole seconds, one or more; for what the server gives, leave it out", life)}
 }
 
+// checkAddress refuses what is not a host, a colon and a port, such as a URL.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && host != "" {
+		if _, err = strconv.ParseUint(port, 10, 16); err == nil {
+			return nil
+		}
+	}
+	return &exitError{exitUsage, fmt.Errorf("--address is %q, which is not host:port, such as localhost:15012; there is no scheme in it and no path", address)}
+}
+
 func readRoots(path string) (*x509.CertPool, error) {
 	if path == "" {
 		return nil, &exitError{exitUsage, errors.New("--root names no file; without the roots of its certificate the server cannot be trusted\nin a cluster: kubectl -n istio-system get configmap istio-ca-root-cert -o jsonpath='{.data.root-cert\\.pem}' >root-cert.pem")}
@@ -132,9 +151,15 @@ func requestHint(err error, f requestFlags) string {
 	}
 	switch status.Code(err) {
 	case codes.PermissionDenied:
-		return "\nask why with: bailiwick explain --node NODE --identity " + identity
+		return "\nask why, with the server's configuration file: bailiwick explain --config FILE --node NODE --identity " + identity
 	case codes.Unauthenticated:
 		return "\nthe token was not accepted; the audit line with this request's ID has the reason (audience, expiry, pod deleted, ...)"
+	case codes.InvalidArgument:
+		return "\nthe request makes no sense to the server: its CSR, key, life or metadata; the audit line with this request's ID has the reason, and docs/troubleshooting.md what it means\nwith --life, compare minLeafLife in the server's configuration"
+	case codes.ResourceExhausted:
+		return "\nthe server has too many requests, of this node or in all, or this one is too large; ask again in some seconds, then see overloaded in docs/troubleshooting.md"
+	case codes.DeadlineExceeded:
+		return fmt.Sprintf("\nno answer came within --timeout, %v; check that nothing between here and --address %s drops connections, then its /readyz, or wait longer", f.timeout, f.address)
 	case codes.Unavailable:
 		return "\nthe server cannot be reached, is not trusted, or cannot tell now; check --address, --root and --server-name, then its /readyz"
 	default:

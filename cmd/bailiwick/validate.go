@@ -44,6 +44,9 @@ func (c *Config) validate() error {
 	if len(c.Audiences) == 0 {
 		check("audiences", errors.New("the list is empty, so no token would be accepted; leave it out, or name one"))
 	}
+	if c.Issuers != nil && len(c.Issuers) == 0 {
+		check("issuers", errors.New("the list is empty, so no token would be accepted; leave it out, or name one"))
+	}
 	check("issuers", noEmpty(c.Issuers))
 	check("audiences", noEmpty(c.Audiences))
 	check("servingNames", c.servingNames().Validate())
@@ -133,11 +136,20 @@ func (c *Config) warnings() []string {
 	if c.AllowUnboundTokens {
 		warn("allowUnboundTokens: whoever may create tokens for an account gets its certificates, from anywhere")
 	}
-	if c.TokenReview != reviewOff && (c.KubernetesQPS < reviewRate || c.KubernetesBurst < reviewBurst) {
-		warn("kubernetesQPS is %v and kubernetesBurst %d: token reviews alone may be %d a second and %d at once, and would wait for each other; raise both, or set tokenReview to \"off\"",
-			c.KubernetesQPS, c.KubernetesBurst, reviewRate, reviewBurst)
+	if calls, perSecond, atOnce := c.kubernetesCalls(); c.KubernetesQPS < float32(perSecond) || c.KubernetesBurst < atOnce {
+		warn("kubernetesQPS is %v and kubernetesBurst %d: %s may be %d calls a second and %d at once, and would wait for each other; raise what is lower, or leave it out",
+			c.KubernetesQPS, c.KubernetesBurst, calls, perSecond, atOnce)
 	}
 	return w
+}
+
+// kubernetesCalls returns what requests can make us ask of the API server, and
+// how often, per second and at once.
+func (c *Config) kubernetesCalls() (calls string, perSecond, atOnce int) {
+	if c.TokenReview == reviewOff {
+		return "live reads", liveRate, liveBurst
+	}
+	return "live reads and token reviews", liveRate + reviewRate, liveBurst + reviewBurst
 }
 
 // longLeafLife is the life of a certificate beyond which it is warned about.

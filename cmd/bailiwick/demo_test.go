@@ -94,8 +94,9 @@ func TestDemoNamesItself(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	out := &trigger{text: "Serving on", do: interrupt}
-	if code := run(ctx, []string{"demo", "--keep-running"}, out, io.Discard); code != 0 {
-		t.Errorf("exit code %d", code)
+	var errs bytes.Buffer
+	if code := run(ctx, []string{"demo", "--keep-running"}, out, &errs); code != 0 {
+		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 	if n := strings.Count(out.written.String(), "\n  "+shellWord(program)+" "); n != 3 {
 		t.Errorf("%d commands of %s in\n%s", n, program, out.written.String())

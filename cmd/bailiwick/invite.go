@@ -29,6 +29,9 @@ func (d *demonstration) keepRunning(ctx context.Context, ended <-chan struct{}, 
 	case <-ctx.Done():
 		return nil
 	case <-ended:
+		if ctx.Err() != nil {
+			return nil // it was told to end, and was quicker than we
+		}
 		return errors.New("the demonstration's server has ended by itself; start it again")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -185,19 +186,79 @@ var requestsTotal = regexp.MustCompile(`(?m)^bailiwick_requests_total\{code="\w*
 // reasons returns how many requests were answered for each reason.
 func (a *authority) reasons(t *testing.T) map[string]int {
 	t.Helper()
+	counts := make(map[string]int)
+	for _, s := range a.samples(t, requestsTotal) {
+		counts[s.label] += int(s.value)
+	}
+	return counts
+}
+
+var confirmedTotal = regexp.MustCompile(`(?m)^bailiwick_inventory_confirmed_total\{by="([a-z]*)"\} (\d+)$`)
+
+// confirmed returns how many requests for which what was known was not enough
+// were decided by each means.
+func (a *authority) confirmed(t *testing.T) map[string]int {
+	t.Helper()
+	counts := make(map[string]int)
+	for _, s := range a.samples(t, confirmedTotal) {
+		counts[s.label] += int(s.value)
+	}
+	if len(counts) == 0 {
+		t.Fatal("the metrics do not say what was confirmed")
+	}
+	return counts
+}
+
+// wasConfirmed fails the test if fewer than least requests were decided by one
+// of these means since then.
+func (a *authority) wasConfirmed(t *testing.T, since map[string]int, least int, by ...string) {
+	t.Helper()
+	now, n := a.confirmed(t), 0
+	for _, means := range by {
+		n += now[means] - since[means]
+	}
+	if n < least {
+		t.Errorf("%d requests were decided by %v, want %d at least: %v, and before that %v", n, by, least, now, since)
+	}
+}
+
+var provenTimestamp = regexp.MustCompile(`(?m)^bailiwick_inventory_proven_timestamp_seconds\{resource="([a-z]*)"\} (\S+)$`)
+
+// proven returns up to when what is known is proven to be complete.
+func (a *authority) proven(t *testing.T) time.Time {
+	t.Helper()
+	all := a.samples(t, provenTimestamp)
+	if len(all) == 0 {
+		t.Fatal("the metrics do not say what is proven")
+	}
+	oldest := math.Inf(1)
+	for _, s := range all {
+		oldest = min(oldest, s.value)
+	}
+	return time.UnixMilli(int64(oldest * 1000))
+}
+
+// A sample is a value of a metric, for one value of its label.
+type sample struct {
+	label string
+	value float64
+}
+
+func (a *authority) samples(t *testing.T, metric *regexp.Regexp) []sample {
+	t.Helper()
 	page, err := a.Page(t.Context(), "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts := make(map[string]int)
-	for _, m := range requestsTotal.FindAllStringSubmatch(page, -1) {
-		n, err := strconv.Atoi(m[2])
+	var all []sample
+	for _, m := range metric.FindAllStringSubmatch(page, -1) {
+		v, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		counts[m[1]] += n
+		all = append(all, sample{m[1], v})
 	}
-	return counts
+	return all
 }
 
 // nothingSecret fails the test if what bailiwick wrote has a credential in it.

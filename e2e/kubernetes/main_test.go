@@ -27,25 +27,31 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	sharedDir = dir
-	begun := time.Now()
-	shared, err = cluster.Start(context.Background(), dir, os.Stderr)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer shared.Close()
-	fmt.Fprintf(os.Stderr, "e2e/kubernetes: the cluster was up after %v\n", time.Since(begun).Round(100*time.Millisecond))
-	code := m.Run()
-	if code != 0 {
+	if code := runIn(dir, m); code != 0 {
 		fmt.Fprintln(os.Stderr, "e2e/kubernetes: the cluster's logs are in", dir)
 		return code
 	}
+	// Nobody writes there any more.
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// runIn runs the tests with a cluster in dir, which has ended when it returns.
+func runIn(dir string, m *testing.M) int {
+	sharedDir = dir
+	begun := time.Now()
+	c, err := cluster.Start(context.Background(), dir, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer c.Close()
+	shared = c
+	fmt.Fprintf(os.Stderr, "e2e/kubernetes: the cluster was up after %v\n", time.Since(begun).Round(100*time.Millisecond))
+	return m.Run()
 }
 
 // begin returns the cluster, with nothing in it.

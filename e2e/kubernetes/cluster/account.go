@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -100,8 +101,8 @@ func (s *APIServer) writeKubeconfig(file string, who *clientcmdapi.AuthInfo) err
 }
 
 // Allow gives an account these permissions until the test ends, and returns
-// once the API server grants them. What it may do otherwise is what every
-// service account may.
+// once the API server grants them. What it may do otherwise is what every user
+// may, which is to ask what the API is like and what itself may do.
 func (s *APIServer) Allow(t testing.TB, namespace, name string, may Permissions) {
 	t.Helper()
 	to := subject{namespace, name}
@@ -120,6 +121,30 @@ func (s *APIServer) Allow(t testing.TB, namespace, name string, may Permissions)
 		return errs
 	})
 }
+
+// withholdKeys takes from service accounts what Kubernetes lets all of them
+// read, the token keys and the discovery document, so that none has a permission
+// that a test has not given it. Servers that start later leave it so.
+func (s *APIServer) withholdKeys(ctx context.Context) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"false"}},"subjects":null}`, rbacv1.AutoUpdateAnnotationKey)
+	_, err := s.client.RbacV1().ClusterRoleBindings().Patch(
+		ctx, "system:service-account-issuer-discovery", types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("withholding the token keys from service accounts: %w", err)
+	}
+	return s.process.Until(ctx, 30*time.Second, "service accounts may not read the token keys", func(ctx context.Context) error {
+		got, err := s.may(ctx, anybody(), "", rbacv1.PolicyRule{
+			NonResourceURLs: []string{"/openid/v1/jwks"}, Verbs: []string{"get"},
+		})
+		if err == nil && got.Allowed {
+			err = errors.New("they may: " + got.Reason)
+		}
+		return err
+	})
+}
+
+// anybody is a service account to whom nobody has given anything.
+func anybody() subject { return subject{"default", "anybody"} }
 
 // A subject is a service account whom a role is bound to.
 type subject struct{ namespace, name string }
@@ -201,8 +226,17 @@ func (s *APIServer) mayAll(ctx context.Context, to subject, namespace string, ru
 	return errs
 }
 
-// mayOne asks about the first of everything that the rule lists.
+// mayOne says why the rule is not granted.
 func (s *APIServer) mayOne(ctx context.Context, to subject, namespace string, r rbacv1.PolicyRule) error {
+	got, err := s.may(ctx, to, namespace, r)
+	if err == nil && !got.Allowed {
+		err = fmt.Errorf("%s may not yet %v: %s", to.user(), r, got.Reason)
+	}
+	return err
+}
+
+// may asks about the first of everything that the rule lists.
+func (s *APIServer) may(ctx context.Context, to subject, namespace string, r rbacv1.PolicyRule) (authorizationv1.SubjectAccessReviewStatus, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:   to.user(),
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + to.namespace, "system:authenticated"},
@@ -215,13 +249,10 @@ func (s *APIServer) mayOne(ctx context.Context, to subject, namespace string, r 
 		review.Spec.ResourceAttributes = attributes(namespace, r)
 	}
 	got, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	switch {
-	case err != nil:
-		return err
-	case !got.Status.Allowed:
-		return fmt.Errorf("%s may not yet %v: %s", to.user(), r, got.Status.Reason)
+	if err != nil {
+		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
-	return nil
+	return got.Status, nil
 }
 
 func attributes(namespace string, r rbacv1.PolicyRule) *authorizationv1.ResourceAttributes {

@@ -101,13 +101,14 @@ func (s *APIServer) start(ctx context.Context) error {
 }
 
 // Ready says why the server is not ready. One that says it is ready may not have
-// read the roles and their bindings, and then grants nothing.
+// read the roles and their bindings, and then grants nothing, not even what the
+// role system:discovery gives to everybody.
 func (s *APIServer) Ready(ctx context.Context) error {
 	if _, err := s.client.RESTClient().Get().AbsPath("/readyz").Param("verbose", "true").DoRaw(ctx); err != nil {
 		return err
 	}
-	return s.mayOne(ctx, subject{"default", "anybody"}, "", rbacv1.PolicyRule{
-		NonResourceURLs: []string{"/openid/v1/jwks"}, Verbs: []string{"get"},
+	return s.mayOne(ctx, anybody(), "", rbacv1.PolicyRule{
+		NonResourceURLs: []string{"/api"}, Verbs: []string{"get"},
 	})
 }
 

@@ -7,17 +7,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// Binaries are the programs that a cluster is made of.
+// Binaries are the programs that a cluster is made of. They stay where they are
+// until Close, whatever other processes build.
 type Binaries struct {
 	Etcd, APIServer string // paths
+
+	inUse []*os.File
+}
+
+// Close lets others remove the programs.
+func (b Binaries) Close() {
+	for _, f := range b.inUse {
+		f.Close() //nolint:errcheck // nothing was written
+	}
 }
 
 // A source is a program and where it comes from.
@@ -58,7 +70,7 @@ func apiServerVersion(version string) string {
 // not in the cache yet is built, one process at a time, and says so on
 // progress: the first time takes minutes.
 func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
-	b, err := newBuilder(progress)
+	b, err := newBuilder(ctx, progress)
 	if err != nil {
 		return Binaries{}, err
 	}
@@ -73,19 +85,20 @@ func Build(ctx context.Context, progress io.Writer) (Binaries, error) {
 	}
 	api, err := b.build(ctx, apiServerSource())
 	if err != nil {
+		etcd.Close() //nolint:errcheck // nothing was written
 		return Binaries{}, err
 	}
-	return Binaries{Etcd: etcd, APIServer: api}, nil
+	return Binaries{Etcd: etcd.Name(), APIServer: api.Name(), inUse: []*os.File{etcd, api}}, nil
 }
 
 type builder struct {
 	module   string // directory of build/go.mod
 	cache    string
-	sum      string // of the module's dependencies
+	common   []byte // what all the programs are made of and with
 	progress io.Writer
 }
 
-func newBuilder(progress io.Writer) (*builder, error) {
+func newBuilder(ctx context.Context, progress io.Writer) (*builder, error) {
 	root, err := Root()
 	if err != nil {
 		return nil, err
@@ -102,16 +115,25 @@ func newBuilder(progress io.Writer) (*builder, error) {
 	if err := os.MkdirAll(b.cache, 0o700); err != nil {
 		return nil, fmt.Errorf("making a cache: %w", err)
 	}
-	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text, err := os.ReadFile(filepath.Join(b.module, name))
 		if err != nil {
 			return nil, fmt.Errorf("reading the cluster's dependencies: %w", err)
 		}
-		h.Write(text)
+		b.common = append(b.common, text...)
 	}
-	b.sum = hex.EncodeToString(h.Sum(nil))[:12]
+	with, err := b.goTool(ctx, "env", "GOVERSION", "GOOS", "GOARCH")
+	if err != nil {
+		return nil, fmt.Errorf("asking for the version of Go: %w", err)
+	}
+	b.common = append(b.common, with...)
 	return b, nil
+}
+
+// file returns where the program is, once it is built.
+func (b *builder) file(s source, version, ldflags string) string {
+	sum := sha256.Sum256(append(slices.Clip(b.common), ldflags...))
+	return filepath.Join(b.cache, fmt.Sprintf("%s-%s-%s", s.name, version, hex.EncodeToString(sum[:])[:12]))
 }
 
 // Root returns the directory of this repository's main module.
@@ -149,29 +171,79 @@ func (b *builder) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil //nolint:errcheck // nothing was written
 }
 
-func (b *builder) build(ctx context.Context, s source) (string, error) {
+// build returns the program, which nobody removes until the file is closed.
+func (b *builder) build(ctx context.Context, s source) (*os.File, error) {
 	version, err := b.version(ctx, s.module)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	path := filepath.Join(b.cache, fmt.Sprintf("%s-%s-%s", s.name, version, b.sum))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	args := []string{"build", "-buildvcs=false", "-o", path + ".new"}
+	var ldflags string
 	if s.ldflags != nil {
-		args = append(args, "-ldflags", s.ldflags(version))
+		ldflags = s.ldflags(version)
 	}
+	path := b.file(s, version, ldflags)
+	if f, err := use(path); !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	args := []string{"build", "-buildvcs=false", "-ldflags=" + ldflags, "-o", path + ".new"}
 	stop := b.tell(fmt.Sprintf("building %s %s: once, %s with an empty build cache", s.name, version, s.duration))
 	_, err = b.goTool(ctx, append(args, s.pkg)...)
 	stop()
 	if err != nil {
-		return "", fmt.Errorf("building %s %s: %w", s.name, version, err)
+		return nil, fmt.Errorf("building %s %s: %w", s.name, version, err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		return "", fmt.Errorf("building %s: %w", s.name, err)
+		return nil, fmt.Errorf("building %s: %w", s.name, err)
 	}
-	return path, nil
+	b.prune(s.name, path)
+	return use(path)
+}
+
+// use opens a program, so that [builder.prune] leaves it alone.
+func use(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// prune removes the programs of that name but one, and what is left of builds
+// that were interrupted. The cache is locked, so that nobody builds or begins to
+// use one; those in use stay until the next time.
+func (b *builder) prune(name, but string) {
+	others, err := filepath.Glob(filepath.Join(b.cache, name+"-v*"))
+	if err != nil {
+		b.say(err.Error())
+		return
+	}
+	for _, other := range others {
+		if other == but {
+			continue
+		}
+		if err := removeUnused(other); err != nil {
+			b.say(fmt.Sprintf("%s stays: %v", other, err))
+		}
+	}
+}
+
+func removeUnused(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 func (b *builder) version(ctx context.Context, module string) (string, error) {

@@ -74,7 +74,10 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.APIServer.start(ctx)
+	if err := c.APIServer.start(ctx); err != nil {
+		return err
+	}
+	return c.withholdKeys(ctx)
 }
 
 // Close ends everything at once.
@@ -90,6 +93,7 @@ func (c *Cluster) Close() {
 	for _, l := range c.links {
 		l.close()
 	}
+	c.binaries.Close()
 }
 
 // adminToken is the credential of a user who may do everything.

@@ -17,6 +17,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "prepare:", err)
 		os.Exit(1) //nolint:forbidigo // a program
 	}
+	defer b.Close()
 	fmt.Println(b.APIServer)
 	fmt.Println(b.Etcd)
 }

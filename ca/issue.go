@@ -93,7 +93,7 @@ func newTemplate(v validity, pub crypto.PublicKey) *x509.Certificate {
 		usage |= x509.KeyUsageKeyEncipherment // for the RSA key exchange of TLS 1.2
 	}
 	return &x509.Certificate{
-		SerialNumber:          newSerial(),
+		SerialNumber:          NewSerial(),
 		NotBefore:             v.notBefore,
 		NotAfter:              v.notAfter,
 		KeyUsage:              usage,
@@ -126,9 +126,9 @@ func (a *Authority) issued(leaf *x509.Certificate, v validity) *Issued {
 	}
 }
 
-// newSerial returns a number of 16 octets with 126 random bits: positive, and
+// NewSerial returns a serial number of 16 octets with 126 random bits: positive, and
 // below the 20 octets of RFC 5280, Section 4.1.2.2.
-func newSerial() *big.Int {
+func NewSerial() *big.Int {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	b[0] = b[0]&0x3f | 0x40

@@ -10,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/ca"
@@ -87,7 +86,7 @@ func newPair(now, end time.Time, name string, parent *Pair) (Pair, error) {
 		return Pair{}, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: newSerial(),
+		SerialNumber: ca.NewSerial(),
 		// With the key in the name, no two CAs have one name. A CRL is found by
 		// the name of its issuer.
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s %x", name, id)},
@@ -145,12 +144,4 @@ func keyID(pub *ecdsa.PublicKey) ([]byte, error) {
 	}
 	sum := sha256.Sum256(point)
 	return sum[:20], nil
-}
-
-// newSerial returns a positive number of 16 octets (RFC 5280, Section 4.1.2.2).
-func newSerial() *big.Int {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[0] = b[0]&0x3f | 0x40
-	return new(big.Int).SetBytes(b[:])
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -66,12 +65,7 @@ func (cl *cluster) run(ctx context.Context, agents []authz.ServiceAccount) error
 	var group errgroup.Group
 	group.Go(func() error { cl.tokens.Run(ctx); return nil })
 	group.Go(func() error { cl.warnOfMissing(ctx, agents); return nil })
-	group.Go(func() error {
-		if err := cl.inventory.Run(ctx); !errors.Is(err, context.Canceled) {
-			return err
-		}
-		return nil
-	})
+	group.Go(func() error { return cl.inventory.Run(ctx) })
 	return group.Wait()
 }
 

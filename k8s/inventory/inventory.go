@@ -11,6 +11,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -84,22 +85,15 @@ const idleWatch = 3 * time.Minute
 const liveSpacing = time.Second
 
 func (c *Config) setDefaults() {
-	setDefault(&c.MaxStaleness, 5*time.Minute)
-	setDefault(&c.ProbeEvery, 30*time.Second)
-	setDefault(&c.Hold, time.Second)
-	setDefault(&c.MaxWaiting, 4)
-	setDefault(&c.MaxConfirming, 128)
-	setDefault(&c.MaxJoining, 32)
-	setDefault(&c.LiveRequests, 200)
-	setDefault(&c.LiveBurst, 400)
-	setDefault(&c.LiveTimeout, 5*time.Second)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	c.MaxStaleness = cmp.Or(c.MaxStaleness, 5*time.Minute)
+	c.ProbeEvery = cmp.Or(c.ProbeEvery, 30*time.Second)
+	c.Hold = cmp.Or(c.Hold, time.Second)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4)
+	c.MaxConfirming = cmp.Or(c.MaxConfirming, 128)
+	c.MaxJoining = cmp.Or(c.MaxJoining, 32)
+	c.LiveRequests = cmp.Or(c.LiveRequests, 200)
+	c.LiveBurst = cmp.Or(c.LiveBurst, 400)
+	c.LiveTimeout = cmp.Or(c.LiveTimeout, 5*time.Second)
 }
 
 // check returns what is wrong with a configuration whose defaults are set.

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,20 +119,13 @@ func (c *Config) setDefaults() {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	setDefault(&c.MaxTokenLife, 24*time.Hour)
-	setDefault(&c.KeyRefresh, 5*time.Minute)
-	setDefault(&c.MinKeyRefresh, 10*time.Second)
-	setDefault(&c.MaxKeyAge, time.Hour)
-	setDefault(&c.ReviewRate, 100)
-	setDefault(&c.ReviewBurst, 600)
-	setDefault(&c.VerdictLife, 10*time.Second)
-	setDefault(&c.CacheSize, 32<<10)
-	setDefault(&c.VerdictCacheSize, 4<<10)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	c.MaxTokenLife = cmp.Or(c.MaxTokenLife, 24*time.Hour)
+	c.KeyRefresh = cmp.Or(c.KeyRefresh, 5*time.Minute)
+	c.MinKeyRefresh = cmp.Or(c.MinKeyRefresh, 10*time.Second)
+	c.MaxKeyAge = cmp.Or(c.MaxKeyAge, time.Hour)
+	c.ReviewRate = cmp.Or(c.ReviewRate, 100)
+	c.ReviewBurst = cmp.Or(c.ReviewBurst, 600)
+	c.VerdictLife = cmp.Or(c.VerdictLife, 10*time.Second)
+	c.CacheSize = cmp.Or(c.CacheSize, 32<<10)
+	c.VerdictCacheSize = cmp.Or(c.VerdictCacheSize, 4<<10)
 }

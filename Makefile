@@ -7,7 +7,7 @@ FUZZTIME    ?= 30s
 BENCHTIME   ?= 1s
 
 # Modules of their own, so that what they need stays out of the product.
-MODULES      = . e2e/kubernetes e2e/kubernetes/build
+MODULES      = . e2e/kubernetes e2e/kubernetes/build e2e/istio
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test unit e2e lint fuzz proto bench
@@ -28,14 +28,16 @@ unit: ## the tests that need no cluster, with the race detector
 	@command -v cc >/dev/null || { echo "a C compiler is missing: the race detector needs one (Debian: apt-get install gcc libc6-dev)"; exit 1; }
 	$(GO) test -race ./...
 
-e2e: ## the built binary on a real kube-apiserver (built from source at the first time: 5 to 10 minutes)
+e2e: ## the built binary on a real kube-apiserver, and Istio's client (built from source at the first time: 10 to 15 minutes)
 	cd e2e/kubernetes && $(GO) run ./prepare
 	cd e2e/kubernetes && $(GO) test -count=1 -timeout 20m ./...
+	cd e2e/istio && $(GO) test -count=1 -timeout 20m ./...
 
 lint: ## static checks, formatting, stale generated code, untidy modules
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "$$m/go.mod is not tidy: run go mod tidy there"; exit 1; }; done
 	$(GOLANGCI) run ./...
 	cd e2e/kubernetes && $(GOLANGCI) run --config ../../.golangci.yml ./...
+	cd e2e/istio && $(GOLANGCI) run --config ../../.golangci.yml ./...
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && cp -r proto "$$tmp" && (cd "$$tmp/proto" && $(BUF) lint && $(BUF) generate) && \
 		diff -r proto "$$tmp/proto" || { echo "proto/ is stale: run make proto, and commit what it made"; exit 1; }
 

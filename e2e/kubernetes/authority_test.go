@@ -9,7 +9,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +20,6 @@ import (
 	"github.com/bailiwick-ca/bailiwick/e2e/kubernetes/bailiwick"
 	"github.com/bailiwick-ca/bailiwick/e2e/kubernetes/certs"
 	"github.com/bailiwick-ca/bailiwick/e2e/kubernetes/cluster"
-	"github.com/bailiwick-ca/bailiwick/k8s/inventory"
-	"github.com/bailiwick-ca/bailiwick/k8s/token"
 )
 
 // An authority is a running bailiwick, and a connection to it.
@@ -41,10 +38,7 @@ type options map[string]any
 // account that may do what the code declares that it needs, and nothing else.
 func serve(t *testing.T, s *cluster.APIServer, o options) *authority {
 	t.Helper()
-	account := s.Account(t, "istio-system", "bailiwick", cluster.Permissions{
-		Cluster: append(inventory.Permissions(), token.Permissions(true)...),
-	})
-	return serveAs(t, account, o)
+	return serveAs(t, s.Account(t, "istio-system", "bailiwick", bailiwick.Permissions()), o)
 }
 
 func serveAs(t *testing.T, account *cluster.Account, o options) *authority {
@@ -181,14 +175,12 @@ func id(namespace, account string) string {
 	return "spiffe://cluster.local/ns/" + namespace + "/sa/" + account
 }
 
-var requestsTotal = regexp.MustCompile(`(?m)^bailiwick_requests_total\{code="\w*",reason="([a-z-]*)"\} (\d+)$`)
-
 // reasons returns how many requests were answered for each reason.
 func (a *authority) reasons(t *testing.T) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
-	for _, s := range a.samples(t, requestsTotal) {
-		counts[s.label] += int(s.value)
+	for answer, n := range a.Answers(t) {
+		counts[answer.Reason] += n
 	}
 	return counts
 }
@@ -200,8 +192,8 @@ var confirmedTotal = regexp.MustCompile(`(?m)^bailiwick_inventory_confirmed_tota
 func (a *authority) confirmed(t *testing.T) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
-	for _, s := range a.samples(t, confirmedTotal) {
-		counts[s.label] += int(s.value)
+	for _, s := range a.Samples(t, confirmedTotal) {
+		counts[s.Labels[0]] += int(s.Value)
 	}
 	if len(counts) == 0 {
 		t.Fatal("the metrics do not say what was confirmed")
@@ -227,38 +219,15 @@ var provenTimestamp = regexp.MustCompile(`(?m)^bailiwick_inventory_proven_timest
 // proven returns up to when what is known is proven to be complete.
 func (a *authority) proven(t *testing.T) time.Time {
 	t.Helper()
-	all := a.samples(t, provenTimestamp)
+	all := a.Samples(t, provenTimestamp)
 	if len(all) == 0 {
 		t.Fatal("the metrics do not say what is proven")
 	}
 	oldest := math.Inf(1)
 	for _, s := range all {
-		oldest = min(oldest, s.value)
+		oldest = min(oldest, s.Value)
 	}
 	return time.UnixMilli(int64(oldest * 1000))
-}
-
-// A sample is a value of a metric, for one value of its label.
-type sample struct {
-	label string
-	value float64
-}
-
-func (a *authority) samples(t *testing.T, metric *regexp.Regexp) []sample {
-	t.Helper()
-	page, err := a.Page(t.Context(), "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []sample
-	for _, m := range metric.FindAllStringSubmatch(page, -1) {
-		v, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, sample{m[1], v})
-	}
-	return all
 }
 
 // nothingSecret fails the test if what bailiwick wrote has a credential in it.

@@ -5,11 +5,8 @@
 package kubernetes_test
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/bailiwick-ca/bailiwick/e2e/kubernetes/cluster"
 )
@@ -19,39 +16,8 @@ var (
 	sharedDir string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "bailiwick-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if code := runIn(dir, m); code != 0 {
-		fmt.Fprintln(os.Stderr, "e2e/kubernetes: the cluster's logs are in", dir)
-		return code
-	}
-	// Nobody writes there any more.
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// runIn runs the tests with a cluster in dir, which has ended when it returns.
-func runIn(dir string, m *testing.M) int {
-	sharedDir = dir
-	begun := time.Now()
-	c, err := cluster.Start(context.Background(), dir, os.Stderr)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer c.Close()
-	shared = c
-	fmt.Fprintf(os.Stderr, "e2e/kubernetes: the cluster was up after %v\n", time.Since(begun).Round(100*time.Millisecond))
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(cluster.Main(m, "e2e/kubernetes", func(c *cluster.Cluster, dir string) { shared, sharedDir = c, dir }))
 }
 
 // begin returns the cluster, with nothing in it.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/bailiwick-ca/bailiwick/e2e/kubernetes/cluster"
 	"github.com/bailiwick-ca/bailiwick/e2e/kubernetes/process"
+	"github.com/bailiwick-ca/bailiwick/k8s/inventory"
+	"github.com/bailiwick-ca/bailiwick/k8s/token"
 )
 
 // Build builds the program in dir, and returns its path. Tests build it once
@@ -41,6 +43,13 @@ type Options struct {
 	Config     string // YAML
 	Material   string // a directory, as Istio's cacerts
 	Kubeconfig string // a file
+	Listen     string // the address to serve on; if empty, a free one
+}
+
+// Permissions are what the code declares that it needs, with the review of
+// tokens. An account that runs it in the tests has these and no others.
+func Permissions() cluster.Permissions {
+	return cluster.Permissions{Cluster: append(inventory.Permissions(), token.Permissions(true)...)}
 }
 
 // A Server is a running "bailiwick serve".
@@ -49,6 +58,7 @@ type Server struct {
 	HTTP string // of health and metrics, as http://...
 
 	process *process.Process
+	stopped bool
 }
 
 // stopWithin is how long the program may take to end when it is asked to.
@@ -86,15 +96,18 @@ func launch(t testing.TB, o Options) (*Server, error) {
 	if err := os.WriteFile(config, []byte(o.Config), 0o600); err != nil {
 		return nil, fmt.Errorf("writing bailiwick's config: %w", err)
 	}
-	listen, err := process.FreePort()
-	if err != nil {
-		return nil, err
-	}
 	pages, err := process.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addr: process.Loopback(listen), HTTP: "http://" + process.Loopback(pages)}
+	s := &Server{Addr: o.Listen, HTTP: "http://" + process.Loopback(pages)}
+	if s.Addr == "" {
+		listen, err := process.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		s.Addr = process.Loopback(listen)
+	}
 	s.process, err = process.Start(dir, "bailiwick", o.Program, "serve",
 		"--config", config,
 		"--material", o.Material,
@@ -109,8 +122,11 @@ func launch(t testing.TB, o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) end(t testing.TB) {
+// Stop asks the server to end, as the end of the test does, and returns once it
+// has.
+func (s *Server) Stop(t testing.TB) {
 	t.Helper()
+	s.stopped = true
 	select {
 	case <-s.process.Done():
 		t.Error("before the test was over", s.process.Err())
@@ -120,6 +136,13 @@ func (s *Server) end(t testing.TB) {
 		} else if code := s.process.ExitCode(); code != 0 {
 			t.Errorf("bailiwick, asked to end, ended with exit code %d", code)
 		}
+	}
+}
+
+func (s *Server) end(t testing.TB) {
+	t.Helper()
+	if !s.stopped {
+		s.Stop(t)
 	}
 	if t.Failed() {
 		t.Logf("the end of bailiwick's log:\n%s\nand of its audit record:\n%s", s.process.Tail(30), s.process.TailOut(10))

@@ -100,8 +100,8 @@ func inBubble(t *testing.T, f func(t *testing.T, v *Inventory, c *liveCluster), 
 		// Whoever serves the reads of a node goes home in the end.
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(v.live.nodes) > 0 || len(v.gate.waiting) > 0 {
-			t.Errorf("left behind: %v %v", v.live.nodes, v.gate.waiting)
+		if len(v.live.lines) > 0 || len(v.gate.waiting) > 0 {
+			t.Errorf("left behind: %v %v", v.live.lines, v.gate.waiting)
 		}
 	})
 }

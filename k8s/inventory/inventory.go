@@ -162,7 +162,7 @@ func New(c Config) (*Inventory, error) {
 			spacing: liveSpacing,
 			timeout: c.LiveTimeout,
 			maxJoin: c.MaxJoining,
-			nodes:   make(map[string]*queue),
+			lines:   make(map[string]*line),
 			shares:  make(map[string]*rate.Limiter),
 			view:    x,
 		},

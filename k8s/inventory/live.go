@@ -25,7 +25,7 @@ type reader struct {
 	maxJoin int           // who share a read
 
 	mu     sync.Mutex
-	nodes  map[string]*queue
+	lines  map[string]*line         // by node
 	shares map[string]*rate.Limiter // of the budget, by node
 }
 
@@ -50,9 +50,9 @@ type api struct {
 	account func(ctx context.Context, name types.NamespacedName) (*account, error)
 }
 
-// A queue has the read of a node that has not begun. It exists while a read is
-// under way, and for a second after it began.
-type queue struct{ next *liveRead }
+// A line has the read of a node that has not begun, for which callers stand in
+// line. It exists while a read is under way, and for a second after it began.
+type line struct{ next *liveRead }
 
 // A liveRead is one look at the API, for all who joined before it began.
 type liveRead struct {
@@ -88,14 +88,14 @@ func (r *reader) join(ctx context.Context, q *authz.Query) (*liveRead, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := q.Caller.Node
-	line := r.nodes[name]
-	idle := line == nil
+	waiting := r.lines[name]
+	idle := waiting == nil
 	if idle {
-		line = &queue{}
-		r.nodes[name] = line
+		waiting = &line{}
+		r.lines[name] = waiting
 	}
-	if line.next == nil {
-		line.next = &liveRead{
+	if waiting.next == nil {
+		waiting.next = &liveRead{
 			node:     name,
 			pods:     make(map[types.NamespacedName]bool),
 			accounts: make(map[types.NamespacedName]bool),
@@ -104,7 +104,7 @@ func (r *reader) join(ctx context.Context, q *authz.Query) (*liveRead, error) {
 			done:     make(chan struct{}),
 		}
 	}
-	l := line.next
+	l := waiting.next
 	if l.joined == r.maxJoin {
 		return nil, undecided(authz.NoCapacity, "%d requests wait for the next read of node %s already", l.joined, name)
 	}
@@ -113,7 +113,7 @@ func (r *reader) join(ctx context.Context, q *authz.Query) (*liveRead, error) {
 	if idle {
 		// The read is not one caller's: others may join, and it must not end
 		// with the call of the first.
-		go r.serve(context.WithoutCancel(ctx), name, line)
+		go r.serve(context.WithoutCancel(ctx), name, waiting)
 	}
 	return l, nil
 }
@@ -138,9 +138,9 @@ func (l *liveRead) want(q *authz.Query, view *index, now time.Time) {
 }
 
 // serve makes the reads of a node, one after another, until nobody joins.
-func (r *reader) serve(ctx context.Context, node string, line *queue) {
+func (r *reader) serve(ctx context.Context, node string, waiting *line) {
 	for {
-		l := r.begin(node, line)
+		l := r.begin(node, waiting)
 		if l == nil {
 			return
 		}
@@ -179,14 +179,14 @@ func (r *reader) share(node string) *rate.Limiter {
 }
 
 // begin returns the read to make now, which nobody can join any more; or nil,
-// and then the queue is gone.
-func (r *reader) begin(node string, line *queue) *liveRead {
+// and then the line is gone.
+func (r *reader) begin(node string, waiting *line) *liveRead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := line.next
-	line.next = nil
+	l := waiting.next
+	waiting.next = nil
 	if l == nil {
-		delete(r.nodes, node)
+		delete(r.lines, node)
 	}
 	return l
 }

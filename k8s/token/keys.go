@@ -48,10 +48,16 @@ func newKeys(c *Config) *keys {
 // fresh returns the key set, or nil if there is none that can be relied on.
 func (k *keys) fresh(now time.Time) *keySet {
 	set := k.set.Load()
-	if set == nil || now.Sub(set.readAt) > k.maxAge {
+	if set == nil || set.age(now) > k.maxAge {
 		return nil
 	}
 	return set
+}
+
+// age returns how long ago the set was asked for, by the clock that ran further:
+// a machine that was suspended stops the monotonic one.
+func (s *keySet) age(now time.Time) time.Duration {
+	return max(now.Sub(s.readAt), now.Round(0).Sub(s.readAt.Round(0)))
 }
 
 // hold reports whether a key can still be relied on.

@@ -39,7 +39,7 @@ func (v *Verifier) Status() Status {
 		ClusterOther:      v.clusters.other.Load(),
 	}
 	if set := v.keys.set.Load(); set != nil {
-		s.Keys, s.KeysReadAt, s.KeysAge = len(set.keys), set.readAt, v.now().Sub(set.readAt)
+		s.Keys, s.KeysReadAt, s.KeysAge = len(set.keys), set.readAt, set.age(v.now())
 	}
 	if r := v.reviews; r != nil {
 		s.ReviewsAccepted, s.ReviewsRefused = r.accepted.Load(), r.refused.Load()

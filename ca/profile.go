@@ -56,7 +56,7 @@ func (p Profile) Validate() error {
 // life returns the life of a leaf for which seconds were asked. Zero asks for
 // none in particular. A life above the maximum is cut down without a word, as
 // clients ask for what they were configured with years ago; one that no
-// duration can hold was never meant, and istiod is known to make anything of it.
+// duration can hold was never meant.
 func (p Profile) life(seconds int64) (time.Duration, error) {
 	const most = math.MaxInt64 / int64(time.Second)
 	switch {

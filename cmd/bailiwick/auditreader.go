@@ -70,7 +70,7 @@ func (a *auditReader) find(is func(auditLine) bool) auditLine {
 
 // refusal completes the row of a question that was refused. The error says that
 // the refusal is not the right one.
-func (a *auditReader) refusal(r row, q question, err error) (row, error) {
+func (a *auditReader) refusal(r demoAnswer, q question, err error) (demoAnswer, error) {
 	id := ""
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -79,11 +79,11 @@ func (a *auditReader) refusal(r row, q question, err error) (row, error) {
 	}
 	reason, detail := a.reason(id)
 	if reason == "" {
-		return r, fmt.Errorf("%s: %w", r.who, err)
+		return r, fmt.Errorf("%s: %w", r.who(), err)
 	}
-	r.why = reason + ": " + detail
+	r.Reason, r.Detail = reason, detail
 	if reason != string(q.want) {
-		return r, fmt.Errorf("%s was refused %s (%s), and must get: %q", r.who, orOwn(q.identity), reason, q.want)
+		return r, fmt.Errorf("%s was refused %s (%s), and must get: %q", r.who(), orOwn(q.identity), reason, q.want)
 	}
 	return r, nil
 }

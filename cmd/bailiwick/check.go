@@ -2,9 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -22,39 +19,77 @@ as serve does at its start. Nothing is contacted and nothing written.
 
 Exit codes: 0 good, 2 wrong usage, 3 something is wrong.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return check(config, dir, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "configuration `file`")
 	cmd.Flags().StringVar(&dir, "material", "", "`directory` with ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem")
-	return cmd
+	return reports(cmd, func(_ *cobra.Command, p *printer) error {
+		r, err := check(config, dir, time.Now())
+		if err != nil {
+			return err
+		}
+		return p.print(r)
+	})
 }
 
-func check(config, dir string, stdout, stderr io.Writer) error {
+func check(config, dir string, now time.Time) (*checkReport, error) {
 	if config == "" && dir == "" {
-		return &exitError{exitUsage, errors.New("nothing to check: name a file with --config, or a directory with --material")}
+		return nil, &exitError{exitUsage, errors.New("nothing to check: name a file with --config, or a directory with --material")}
 	}
 	c, err := loadConfig(config)
 	if err != nil {
-		return &exitError{exitRefused, err}
+		return nil, &exitError{exitRefused, err}
 	}
-	var out strings.Builder
+	r := &checkReport{}
 	if config != "" {
-		fmt.Fprintf(&out, "configuration %s: good\n  trust domain  %s\n  node agents   %s\n", config, c.TrustDomain, strings.Join(c.NodeAgents, " "))
-	}
-	for _, w := range c.warnings() {
-		fmt.Fprintf(&out, "  warning       %s\n", w)
+		r.Configuration = &checkedConfig{config, c.TrustDomain, c.NodeAgents, append([]string{}, c.warnings()...)}
 	}
 	if dir != "" {
-		log := slog.New(slog.NewTextHandler(stderr, nil))
-		authority, err := loadAuthority(time.Now(), dir, c.profile(), log)
+		authority, warnings, err := loadAuthority(now, dir, c.profile())
 		if err != nil {
-			return &exitError{exitRefused, err}
+			return nil, &exitError{exitRefused, err}
 		}
-		fmt.Fprintf(&out, "key material in %s: good\n  issuer        %s\n  root          %s\n  expires       %s\n", dir,
-			ca.Describe(authority.Issuer()), ca.Describe(authority.Root()), authority.NotAfter().UTC().Format(time.RFC3339))
+		r.Material = &checkedMaterial{
+			dir, ca.Describe(authority.Issuer()), ca.Describe(authority.Root()), authority.NotAfter().UTC(), append([]string{}, warnings...),
+		}
 	}
-	_, err = io.WriteString(stdout, out.String())
-	return err
+	return r, nil
+}
+
+// A checkReport has what was checked and is good.
+type checkReport struct {
+	Configuration *checkedConfig   `json:"configuration,omitempty"`
+	Material      *checkedMaterial `json:"material,omitempty"`
+}
+
+type checkedConfig struct {
+	File        string   `json:"file"`
+	TrustDomain string   `json:"trustDomain"`
+	NodeAgents  []string `json:"nodeAgents"`
+	Warnings    []string `json:"warnings"`
+}
+
+type checkedMaterial struct {
+	Directory string    `json:"directory"`
+	Issuer    string    `json:"issuer"`
+	Root      string    `json:"root"`
+	Expires   time.Time `json:"expires"`
+	Warnings  []string  `json:"warnings"`
+}
+
+func (r *checkReport) text(s *sheet) {
+	good := s.paint(green, "good")
+	list := func(warnings []string, rows ...[]cell) {
+		for _, w := range warnings {
+			rows = append(rows, []cell{{}, {"warning", yellow}, {text: w}})
+		}
+		s.table(rows)
+	}
+	if c := r.Configuration; c != nil {
+		s.printf("configuration %s: %s\n", c.File, good)
+		list(c.Warnings, row("", "trust domain", c.TrustDomain), row("", "node agents", strings.Join(c.NodeAgents, " ")))
+	}
+	if m := r.Material; m != nil {
+		s.printf("key material in %s: %s\n", m.Directory, good)
+		list(m.Warnings, row("", "issuer", m.Issuer), row("", "root", m.Root), row("", "expires", m.Expires.Format(time.RFC3339)))
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
@@ -41,17 +40,19 @@ func newDemo() *cobra.Command {
 tokens made here. Ask as the agents of two nodes, and as others, for what they
 may and may not have; check every answer, and print them all.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return demo(cmd.Context(), listen, keep, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
 	}
 	cmd.Flags().BoolVar(&keep, "keep-running", false, "go on serving afterwards, and print commands to try")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`address` to serve on")
-	return cmd
+	return reports(cmd, func(cmd *cobra.Command, p *printer) error {
+		if keep && p.format != asText {
+			return &exitError{exitUsage, errors.New("--keep-running prints commands for people to try; leave out --output or --keep-running")}
+		}
+		return demo(cmd.Context(), listen, keep, p, cmd.ErrOrStderr())
+	})
 }
 
 // demo makes the demonstration and runs it.
-func demo(ctx context.Context, listen string, keep bool, stdout, stderr io.Writer) error {
+func demo(ctx context.Context, listen string, keep bool, p *printer, stderr io.Writer) error {
 	audit := &auditReader{}
 	d, err := newDemonstration(listen, audit, slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
@@ -60,12 +61,12 @@ func demo(ctx context.Context, listen string, keep bool, stdout, stderr io.Write
 	if d.program, err = os.Executable(); err != nil {
 		d.program = os.Args[0]
 	}
-	return d.run(ctx, audit, keep, stdout)
+	return d.run(ctx, audit, keep, p)
 }
 
 // run serves, and shows what is granted and what is refused. With keep set, it
 // then serves until ctx is done.
-func (d *demonstration) run(ctx context.Context, audit *auditReader, keep bool, stdout io.Writer) error {
+func (d *demonstration) run(ctx context.Context, audit *auditReader, keep bool, p *printer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var failure error
@@ -74,9 +75,9 @@ func (d *demonstration) run(ctx context.Context, audit *auditReader, keep bool, 
 		defer close(ended)
 		failure = d.service.run(ctx)
 	}()
-	err := d.show(ctx, audit, stdout)
+	err := d.show(ctx, audit, p)
 	if err == nil && keep {
-		err = d.keepRunning(ctx, ended, stdout)
+		err = d.keepRunning(ctx, ended, p.w)
 	}
 	stop()
 	<-ended
@@ -204,7 +205,7 @@ func forgedToken(d *demonstration, c authz.Caller) (string, error) {
 }
 
 // show asks every question and prints the answers.
-func (d *demonstration) show(ctx context.Context, audit *auditReader, w io.Writer) error {
+func (d *demonstration) show(ctx context.Context, audit *auditReader, p *printer) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(d.authority.Root())
 	c, err := dial(d.address(), "localhost", roots)
@@ -212,55 +213,77 @@ func (d *demonstration) show(ctx context.Context, audit *auditReader, w io.Write
 		return err
 	}
 	defer c.close() //nolint:errcheck // every answer is there
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "WHO ASKS\tON NODE\tFOR\tANSWER\tWHY") //nolint:errcheck // Flush reports it
-	issued, denied := 0, 0
+	report := &demoReport{AsExpected: true, Problems: []string{}}
 	var wrong []error
 	for _, q := range questions() {
-		row, err := d.answer(ctx, c, audit, q)
+		a, err := d.answer(ctx, c, audit, q)
 		if err != nil {
 			wrong = append(wrong, err)
+			report.AsExpected, report.Problems = false, append(report.Problems, err.Error())
 		}
-		if row.granted {
-			issued++
-		} else {
-			denied++
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", row.who, row.node, orOwn(q.identity), row.answer(), row.why) //nolint:errcheck // Flush reports it
+		report.add(a)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if len(wrong) > 0 {
-		return errors.Join(wrong...)
-	}
-	_, err = fmt.Fprintf(w, "\ndemo: %d issued, %d denied, all as expected\n", issued, denied)
-	return err
+	return errors.Join(append([]error{p.print(report)}, wrong...)...)
 }
 
-// A row is an answer, as it is printed.
-type row struct {
-	who, node, why string
-	granted        bool
+// A demoReport has all answers.
+type demoReport struct {
+	Answers    []demoAnswer `json:"answers"`
+	Issued     int          `json:"issued"`
+	Denied     int          `json:"denied"`
+	AsExpected bool         `json:"asExpected"`
+	Problems   []string     `json:"problems"` // what was not as expected
 }
 
-func (r row) answer() string {
-	if r.granted {
-		return "issued"
+// A demoAnswer is what one question got.
+type demoAnswer struct {
+	Pod      string `json:"pod"`      // namespace/name
+	Token    string `json:"token"`    // what is special about it; empty for a good one
+	Node     string `json:"node"`     //
+	Identity string `json:"identity"` // empty for the pod's own
+	Issued   bool   `json:"issued"`   //
+	Reason   string `json:"reason,omitempty"`
+	Detail   string `json:"detail"`
+}
+
+func (r *demoReport) add(a demoAnswer) {
+	r.Answers = append(r.Answers, a)
+	if a.Issued {
+		r.Issued++
+	} else {
+		r.Denied++
 	}
-	return "DENIED"
+}
+
+func (r *demoReport) text(s *sheet) {
+	rows := [][]cell{row("WHO ASKS", "ON NODE", "FOR", "ANSWER", "WHY")}
+	for _, a := range r.Answers {
+		answer, why := cell{"issued", green}, a.Detail
+		if !a.Issued {
+			answer, why = cell{"DENIED", red}, a.Reason+": "+a.Detail
+		}
+		rows = append(rows, []cell{{text: a.who()}, {text: a.Node}, {text: orOwn(a.Identity)}, answer, {text: why}})
+	}
+	s.table(rows)
+	if r.AsExpected {
+		s.printf("\ndemo: %d issued, %d denied, %s\n", r.Issued, r.Denied, s.paint(green, "all as expected"))
+	}
+}
+
+func (a *demoAnswer) who() string {
+	if a.Token == "" {
+		return a.Pod
+	}
+	return a.Pod + " (" + a.Token + ")"
 }
 
 // answer asks a question. The error says that the answer is not the right one.
-func (d *demonstration) answer(ctx context.Context, c *client, audit *auditReader, q question) (row, error) {
+func (d *demonstration) answer(ctx context.Context, c *client, audit *auditReader, q question) (demoAnswer, error) {
 	caller, err := d.objects.caller(q.pod)
 	if err != nil {
-		return row{}, err
+		return demoAnswer{}, err
 	}
-	r := row{who: q.pod, node: caller.Node}
-	if q.note != "" {
-		r.who += " (" + q.note + ")"
-	}
+	r := demoAnswer{Pod: q.pod, Token: q.note, Node: caller.Node, Identity: q.identity}
 	mint := q.token
 	if mint == nil {
 		mint = goodToken
@@ -273,17 +296,17 @@ func (d *demonstration) answer(ctx context.Context, c *client, audit *auditReade
 	if err != nil {
 		return audit.refusal(r, q, err)
 	}
-	r.granted = true
-	r.why = audit.evidence(reply.chain[0].SerialNumber)
+	r.Issued = true
+	r.Detail = audit.evidence(reply.chain[0].SerialNumber)
 	want := q.identity
 	if want == "" {
 		want = "spiffe://cluster.local/ns/" + caller.ServiceAccount.Namespace + "/sa/" + caller.ServiceAccount.Name
 	}
 	switch {
 	case q.want != "":
-		err = fmt.Errorf("%s got a certificate for %q, and must be refused: %s", r.who, reply.identity(), q.want)
+		err = fmt.Errorf("%s got a certificate for %q, and must be refused: %s", r.who(), reply.identity(), q.want)
 	case reply.identity() != want:
-		err = fmt.Errorf("%s got a certificate for %q instead of %q", r.who, reply.identity(), want)
+		err = fmt.Errorf("%s got a certificate for %q instead of %q", r.who(), reply.identity(), want)
 	default:
 		err = reply.verify(time.Now())
 	}

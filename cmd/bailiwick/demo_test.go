@@ -36,7 +36,7 @@ func TestDemoNotices(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	err = d.run(t.Context(), audit, false, &out)
+	err = d.run(t.Context(), audit, false, &printer{w: &out})
 	if err == nil || !strings.Contains(err.Error(), "caller-gone") || strings.Contains(out.String(), "all as expected") {
 		t.Errorf("run = %v after\n%s", err, out.String())
 	}
@@ -186,7 +186,7 @@ func TestDemoKeepsRunning(t *testing.T) {
 				there = filesIn(t, tmp)
 				tt.end(interrupt, d)
 			}}
-			err = d.run(ctx, audit, true, out)
+			err = d.run(ctx, audit, true, &printer{w: out})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("run = %v, want %q", err, tt.want)
 			}

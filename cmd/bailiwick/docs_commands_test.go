@@ -39,13 +39,12 @@ func checkFlags(t *testing.T, cmd *cobra.Command, section string) {
 	t.Helper()
 	real, onPage := make(map[string]string), make(map[string]string)
 	for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--"); ok {
-			name, _, _ = strings.Cut(name, " ")
-			real["--"+name] = cmd.LocalFlags().Lookup(name).DefValue
-		}
+		name := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "-o, "))[0]
+		real[name] = cmd.LocalFlags().Lookup(strings.TrimPrefix(name, "--")).DefValue
 	}
 	for _, row := range tableRows(section, "flag") {
-		name, value := unquoted(row[0]), unquoted(row[1])
+		name, _, _ := strings.Cut(row[0], ",") // a short one may follow
+		name, value := unquoted(name), unquoted(row[1])
 		// What is empty, or 0, until somebody sets it is told in words.
 		if (real[name] == "" || real[name] == "0s") && row[1] != "" && !strings.HasPrefix(row[1], "`") {
 			value = real[name]

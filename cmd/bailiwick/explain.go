@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
@@ -41,9 +39,6 @@ Exit codes: 0 it may, 1 failed, 2 wrong usage, 3 it may not.`,
 		Example: `  bailiwick explain --node worker-1 --identity spiffe://cluster.local/ns/shop/sa/cart
   bailiwick explain --objects cluster.yaml --as shop/cart-1`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return explain(cmd.Context(), f, cmd.OutOrStdout())
-		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "the server's configuration `file` (default: all defaults)")
@@ -52,10 +47,12 @@ Exit codes: 0 it may, 1 failed, 2 wrong usage, 3 it may not.`,
 	flags.StringVar(&f.node, "node", "", "the `node` whose agent asks")
 	flags.StringVar(&f.identity, "identity", "", "the SPIFFE `ID` that is asked for (default: the caller's own)")
 	flags.StringVar(&f.as, "as", "", "the pod that asks, as `namespace/name` (default: a live node agent on --node)")
-	return cmd
+	return reports(cmd, func(cmd *cobra.Command, p *printer) error {
+		return explain(cmd.Context(), f, p)
+	})
 }
 
-func explain(ctx context.Context, f explainFlags, w io.Writer) error {
+func explain(ctx context.Context, f explainFlags, p *printer) error {
 	if f.node == "" && f.as == "" {
 		return &exitError{exitUsage, errors.New("who asks? name a node with --node, or a pod with --as")}
 	}
@@ -71,7 +68,7 @@ func explain(ctx context.Context, f explainFlags, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	x := &explanation{rules: orDefaults(f.config), policy: policy, objects: o, now: time.Now()}
+	x := &explanation{config: f.config, policy: policy, objects: o, now: time.Now()}
 	if x.inventory, err = o.inventory(func() time.Time { return x.now }); err != nil {
 		return err
 	}
@@ -79,7 +76,17 @@ func explain(ctx context.Context, f explainFlags, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return x.print(w, pod, f.identity)
+	r, err := x.report(pod, f.identity)
+	if err != nil {
+		return err
+	}
+	if err := p.print(r); err != nil {
+		return err
+	}
+	if r.Answer == denied {
+		return &exitError{exitRefused, errSilent}
+	}
+	return nil
 }
 
 // isPodName reports whether text is a namespace, a slash and the name of a pod.
@@ -90,7 +97,7 @@ func isPodName(text string) bool {
 
 // An explanation has what the answer depends on.
 type explanation struct {
-	rules     string // where they come from
+	config    string // the file that the rules come from; empty for the defaults
 	policy    *authz.Policy
 	objects   *objects
 	inventory authz.Inventory
@@ -165,42 +172,71 @@ func (x *explanation) noAgent(node string) error {
 	return fmt.Errorf("no pod of a node agent is on node %q; node agents are the pods of: %s\nsee what runs there with: kubectl get pods -A -o wide --field-selector spec.nodeName=%s\nif the node agent has another account, add it to nodeAgents in the configuration", node, strings.Join(names, " "), node)
 }
 
-// print applies the rules to a request of the pod, and prints them.
-func (x *explanation) print(w io.Writer, pod, identity string) error {
+// report applies the rules to a request of the pod.
+func (x *explanation) report(pod, identity string) (*explainReport, error) {
 	caller, err := x.objects.caller(pod)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	steps, err := x.steps(caller, identity)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Fprintf(w, "pod %s on node %s, of service account %s, asks for %s\nrules: %s\n\n", pod, orDash(caller.Node), caller.ServiceAccount, orOwn(identity), x.rules) //nolint:errcheck // the last write tells
-	if err := printSteps(w, steps); err != nil {
-		return err
+	r := &explainReport{Pod: pod, Node: caller.Node, ServiceAccount: caller.ServiceAccount.String(), Identity: identity, Config: x.config, Answer: granted}
+	for _, s := range steps {
+		r.Rules = append(r.Rules, appliedRule{s.Denial == nil, s.Rule, s.Evidence})
 	}
-	last := steps[len(steps)-1]
-	if last.Denial == nil {
-		_, err := fmt.Fprintln(w, "\nanswer: granted")
-		return err
+	if d := steps[len(steps)-1].Denial; d != nil {
+		// Zero for a bad identity, about which the advice names no account.
+		target, _ := x.policy.Target(caller, identity)
+		r.Answer, r.Reason, r.Detail, r.Next = denied, d.Reason, d.Detail, advice(d.Reason, caller, target)
 	}
-	// Zero for a bad identity, about which the advice names no account.
-	target, _ := x.policy.Target(caller, identity)
-	fmt.Fprintf(w, "\nanswer: denied (%s): %s\nwhat to do: %s\n", last.Denial.Reason, last.Denial.Detail, advice(last.Denial.Reason, caller, target)) //nolint:errcheck // the exit code tells
-	return &exitError{exitRefused, errors.New("")}
+	return r, nil
 }
 
-func printSteps(w io.Writer, steps []authz.Step) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "HOLDS\tRULE\tEVIDENCE") //nolint:errcheck // Flush reports it
-	for _, s := range steps {
-		holds := "yes"
-		if s.Denial != nil {
-			holds = "NO"
+// The answers of an explanation.
+const (
+	granted = "granted"
+	denied  = "denied"
+)
+
+// An explainReport says what came of each rule.
+type explainReport struct {
+	Pod            string        `json:"pod"` // namespace/name
+	Node           string        `json:"node"`
+	ServiceAccount string        `json:"serviceAccount"` // namespace/name
+	Identity       string        `json:"identity"`       // empty for the pod's own
+	Config         string        `json:"config"`         // empty for all defaults
+	Rules          []appliedRule `json:"rules"`
+	Answer         string        `json:"answer"`
+	Reason         authz.Reason  `json:"reason,omitempty"`
+	Detail         string        `json:"detail,omitempty"`
+	Next           string        `json:"next,omitempty"`
+}
+
+type appliedRule struct {
+	Holds    bool   `json:"holds"`
+	Rule     string `json:"rule"`
+	Evidence string `json:"evidence"`
+}
+
+func (r *explainReport) text(s *sheet) {
+	s.printf("pod %s on node %s, of service account %s, asks for %s\nrules: %s\n\n",
+		printable(r.Pod), printable(orDash(r.Node)), printable(r.ServiceAccount), printable(orOwn(r.Identity)), orDefaults(r.Config))
+	rows := [][]cell{row("HOLDS", "RULE", "EVIDENCE")}
+	for _, a := range r.Rules {
+		holds := cell{"yes", green}
+		if !a.Holds {
+			holds = cell{"NO", red}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", holds, s.Rule, s.Evidence) //nolint:errcheck // Flush reports it
+		rows = append(rows, []cell{holds, {text: a.Rule}, {text: a.Evidence}})
 	}
-	return t.Flush()
+	s.table(rows)
+	if r.Answer == granted {
+		s.printf("\nanswer: %s\n", s.paint(green, granted))
+		return
+	}
+	s.printf("\nanswer: %s (%s): %s\nwhat to do: %s\n", s.paint(red, denied), r.Reason, printable(r.Detail), r.Next)
 }
 
 // load returns the objects that the answer depends on.

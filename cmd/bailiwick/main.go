@@ -38,7 +38,7 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
 	ctx, stop := untilInterrupted(context.Background())
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], onTerminal(os.Stdout, os.Getenv), os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case !ok:
 		failure = &exitError{exitFailed, err}
 	}
-	if text := failure.Error(); text != "" {
+	if text := strings.TrimSpace(failure.Error()); text != "" {
 		fmt.Fprintln(stderr, "bailiwick:", text) //nolint:errcheck // there is nowhere else to say so
 	}
 	return failure.code
@@ -99,6 +99,9 @@ Start with: bailiwick demo`,
 		return &exitError{exitUsage, fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(newServe(), newDemo(), newRequest(), newExplain(), newCheck(), newVersion())
+	for _, cmd := range root.Commands() {
+		completeValues(cmd)
+	}
 	return root
 }
 

@@ -9,18 +9,19 @@ import (
 	"path/filepath"
 )
 
-// write writes roots, chain and key, in this order: whoever waits for the key
-// finds what belongs to it. Every file is for its owner only, and comes into its
+// write writes roots, chain and key, in this order, and returns the paths:
+// whoever waits for the key finds what belongs to it. Every file is for its owner only, and comes into its
 // place complete, so that a key is never in a file that was open to others
 // before.
-func (r *reply) write(dir string) error {
+func (r *reply) write(dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("writing the certificate: %w", err)
+		return nil, fmt.Errorf("writing the certificate: %w\nname another directory with --out", err)
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(r.key)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var paths []string
 	for _, f := range []struct {
 		name string
 		data []byte
@@ -29,11 +30,13 @@ func (r *reply) write(dir string) error {
 		{"cert-chain.pem", encodeAll(r.chain)},
 		{"key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})},
 	} {
-		if err := replaceFile(filepath.Join(dir, f.name), f.data); err != nil {
-			return fmt.Errorf("writing the certificate: %w", err)
+		path := filepath.Join(dir, f.name)
+		if err := replaceFile(path, f.data); err != nil {
+			return nil, fmt.Errorf("writing the certificate: %w\nname another directory with --out", err)
 		}
+		paths = append(paths, path)
 	}
-	return nil
+	return paths, nil
 }
 
 // replaceFile puts a file for its owner only in the place of path.

@@ -43,7 +43,7 @@ func TestOutIsForItsOwner(t *testing.T) {
 	}
 	defer open.Close() //nolint:errcheck // it was only read
 	r := someReply(t)
-	if err := r.write(dir); err != nil {
+	if _, err := r.write(dir); err != nil {
 		t.Fatal(err)
 	}
 	if seen, err := io.ReadAll(open); err != nil || string(seen) != "old" {
@@ -75,7 +75,7 @@ func TestOutThatFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "cert-chain.pem", "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := someReply(t).write(dir); err == nil {
+	if _, err := someReply(t).write(dir); err == nil {
 		t.Error("no error")
 	}
 	if names := filesIn(t, dir); len(names) != 3 || names[2] != "root-cert.pem" {

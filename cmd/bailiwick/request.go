@@ -5,12 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,18 +35,6 @@ Exit codes: 0 issued, 1 failed, 2 wrong usage, 3 refused, 4 cannot tell now.`,
   bailiwick request --address localhost:15012 --server-name bailiwick.istio-system.svc \
     --root root-cert.pem --token token --identity spiffe://cluster.local/ns/shop/sa/cart`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLife(f.life); err != nil && cmd.Flags().Changed("life") {
-				return err
-			}
-			if f.timeout <= 0 {
-				return &exitError{exitUsage, fmt.Errorf("--timeout is %v, which is not more than 0; for %s, leave it out", f.timeout, cmd.Flag("timeout").DefValue)}
-			}
-			if err := checkAddress(f.address); err != nil {
-				return err
-			}
-			return request(cmd.Context(), f, cmd.OutOrStdout())
-		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "address", "localhost:15012", "`host:port` of the certificate authority")
@@ -59,10 +45,21 @@ Exit codes: 0 issued, 1 failed, 2 wrong usage, 3 refused, 4 cannot tell now.`,
 	flags.StringVar(&f.out, "out", "", "`directory` to write key.pem, cert-chain.pem and root-cert.pem to")
 	flags.DurationVar(&f.life, "life", 0, "how long the certificate should live, in whole seconds, such as 1h (default: what the server gives)")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Second, "how long to wait for an answer")
-	return cmd
+	return reports(cmd, func(cmd *cobra.Command, p *printer) error {
+		if err := checkLife(f.life); err != nil && cmd.Flags().Changed("life") {
+			return err
+		}
+		if f.timeout <= 0 {
+			return &exitError{exitUsage, fmt.Errorf("--timeout is %v, which is not more than 0; for %s, leave it out", f.timeout, cmd.Flag("timeout").DefValue)}
+		}
+		if err := checkAddress(f.address); err != nil {
+			return err
+		}
+		return request(cmd.Context(), f, p)
+	})
 }
 
-func request(ctx context.Context, f requestFlags, w io.Writer) error {
+func request(ctx context.Context, f requestFlags, p *printer) error {
 	roots, err := readRoots(f.root)
 	if err != nil {
 		return err
@@ -85,12 +82,13 @@ func request(ctx context.Context, f requestFlags, w io.Writer) error {
 	if err := r.verify(time.Now()); err != nil {
 		return fmt.Errorf("the certificate does not verify: %w", err)
 	}
+	report := r.report()
 	if f.out != "" {
-		if err := r.write(f.out); err != nil {
+		if report.Files, err = r.write(f.out); err != nil {
 			return err
 		}
 	}
-	return r.print(w)
+	return p.print(report)
 }
 
 // checkLife refuses a life that would not reach the server as it was meant: it
@@ -167,23 +165,45 @@ func requestHint(err error, f requestFlags) string {
 	}
 }
 
-// print prints the path as a table.
-func (r *reply) print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tNAME\tNOT BEFORE\tNOT AFTER\tSERIAL") //nolint:errcheck // Flush reports it
-	line := func(kind, name string, cert *x509.Certificate) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%x\n", kind, name, //nolint:errcheck // Flush reports it
-			cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), cert.SerialNumber)
+// A requestReport is what is known of a certificate: no key, and no token.
+type requestReport struct {
+	Identity     string            `json:"identity"`
+	Certificates []certificateInfo `json:"certificates"` // leaf first, then the issuers, then the roots
+	Files        []string          `json:"files"`        // that were written
+}
+
+type certificateInfo struct {
+	Kind      string    `json:"kind"` // leaf, issuer or root
+	Name      string    `json:"name"`
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"`
+	Serial    string    `json:"serial"` // in hexadecimal
+}
+
+func (r *reply) report() *requestReport {
+	report := &requestReport{Identity: r.identity(), Files: []string{}}
+	add := func(kind, name string, cert *x509.Certificate) {
+		report.Certificates = append(report.Certificates, certificateInfo{
+			kind, name, cert.NotBefore.UTC(), cert.NotAfter.UTC(), fmt.Sprintf("%x", cert.SerialNumber),
+		})
 	}
-	for i, cert := range r.chain {
-		if i == 0 {
-			line("leaf", r.identity(), cert)
-		} else {
-			line("issuer", cert.Subject.String(), cert)
-		}
+	add("leaf", r.identity(), r.chain[0])
+	for _, cert := range r.chain[1:] {
+		add("issuer", cert.Subject.String(), cert)
 	}
 	for _, cert := range r.roots {
-		line("root", cert.Subject.String(), cert)
+		add("root", cert.Subject.String(), cert)
 	}
-	return t.Flush()
+	return report
+}
+
+func (r *requestReport) text(s *sheet) {
+	rows := [][]cell{row("", "NAME", "NOT BEFORE", "NOT AFTER", "SERIAL")}
+	for _, c := range r.Certificates {
+		rows = append(rows, row(c.Kind, c.Name, c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), c.Serial))
+	}
+	s.table(rows)
+	if len(r.Files) > 0 {
+		s.printf("\nwritten: %s\n", strings.Join(r.Files, " "))
+	}
 }

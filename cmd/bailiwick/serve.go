@@ -53,9 +53,12 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	for _, w := range c.warnings() {
 		log.Warn("configuration", slog.String("warning", w))
 	}
-	authority, err := loadAuthority(time.Now(), f.material, c.profile(), log)
+	authority, warnings, err := loadAuthority(time.Now(), f.material, c.profile())
 	if err != nil {
 		return err
+	}
+	for _, w := range warnings {
+		log.Warn("key material", slog.String("warning", w))
 	}
 	rc, err := serverConfig(f.kubeconfig)
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -9,16 +8,24 @@ import (
 )
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "bailiwick %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
 	}
+	return reports(cmd, func(_ *cobra.Command, p *printer) error {
+		return p.print(&versionReport{version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+	})
 }
+
+// A versionReport says what was built, and for what.
+type versionReport struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (v *versionReport) text(s *sheet) { s.printf("bailiwick %s %s %s\n", v.Version, v.Go, v.Platform) }
 
 // version returns the version of the module that was built, "(devel)" for one
 // that was built from a checkout without version control.

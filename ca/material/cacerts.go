@@ -23,6 +23,12 @@ const (
 	rootFile  = "root-cert.pem"  // the trust bundle
 )
 
+// The errors that somebody has another advice for than to look into the files.
+var (
+	ErrIncomplete = errors.New("the CA's files are incomplete")
+	ErrOtherKey   = errors.New("the key is not that of the certificate")
+)
+
 // Load reads a CA in the layout of Istio's cacerts Secret: ca-cert.pem,
 // ca-key.pem, cert-chain.pem and root-cert.pem. All four must be there, and all
 // but the chain must have something in them.
@@ -72,7 +78,7 @@ func readAll(read func(string) ([]byte, error)) (map[string]string, error) {
 		faults = append(faults, "empty: "+strings.Join(empty, ", "))
 	}
 	if len(faults) != 0 {
-		return nil, fmt.Errorf("the CA's files are incomplete (%s)", strings.Join(faults, "; "))
+		return nil, fmt.Errorf("%w (%s)", ErrIncomplete, strings.Join(faults, "; "))
 	}
 	return files, nil
 }
@@ -112,6 +118,9 @@ func (s *set) judge(now time.Time) error {
 	if err := s.judgeStrangers(); err != nil {
 		return err
 	}
+	if len(s.issuer) != 0 && !isKeyOf(s.signer, s.issuer[0].cert) {
+		return fault(keyFile, 1, "%w in %s: that is %s", ErrOtherKey, certFile, ca.Describe(s.issuer[0].cert))
+	}
 	for i, c := range slices.Concat(s.issuer, s.chain) {
 		// A root that is repeated in the chain is not used from there.
 		if i > 0 && bytes.Equal(c.cert.RawSubject, c.cert.RawIssuer) {
@@ -127,6 +136,11 @@ func (s *set) judge(now time.Time) error {
 		}
 	}
 	return nil
+}
+
+func isKeyOf(signer crypto.Signer, cert *x509.Certificate) bool {
+	public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(cert.PublicKey)
 }
 
 // judgeStrangers reports a certificate that our parser refuses, but that cannot

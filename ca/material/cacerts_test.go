@@ -271,7 +271,7 @@ func TestKeyEncodings(t *testing.T) {
 		{"parameters only", ecKey, toPEM("EC PARAMETERS", params), "there is no private key in it"},
 		{"text only", ecKey, "the key is in the safe", "there is no private key in it"},
 		{"two keys", ecKey, ec + ec, "there is a EC PRIVATE KEY block after the private key"},
-		{"another key", ecKey, pkcs8(t, newKey(t)), "the signing key is not the key of"},
+		{"another key", ecKey, pkcs8(t, newKey(t)), "ca-key.pem:1: the key is not that of the certificate in ca-cert.pem: that is certificate \"CN=root\""},
 		{"damaged base64", ecKey, strings.Replace(ec, "M", "*", 1), "ca-key.pem:2: the line is not base64"},
 		{"a colon in the base64", ecKey, ec[:60] + ":" + ec[61:], "ca-key.pem:2: the line is not base64"},
 		{"cut off", ecKey, ec[:90], "ca-key.pem:1: the block is cut off"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
@@ -70,7 +71,8 @@ func (cl *cluster) run(ctx context.Context, agents []authz.ServiceAccount) error
 }
 
 // warnOfMissing says, once the cluster is known, which node agents' accounts do
-// not exist: most likely they are misspelt, and every ztunnel will be refused.
+// not exist, or have no pod: most likely they are misspelt, and every ztunnel
+// will be refused (threat T30).
 func (cl *cluster) warnOfMissing(ctx context.Context, agents []authz.ServiceAccount) {
 	for !cl.inventory.Synced() {
 		select {
@@ -79,14 +81,35 @@ func (cl *cluster) warnOfMissing(ctx context.Context, agents []authz.ServiceAcco
 			return
 		}
 	}
+	now := time.Now()
+	live := cl.inventory.LivePods(now)
 	for _, sa := range agents {
-		now := time.Now()
 		facts, err := cl.inventory.Look(now, authz.Query{Target: sa})
-		if err == nil && !facts.TargetAccount.Exists(now) {
-			cl.log.Warn("nodeAgents names a service account that does not exist", slog.String("account", sa.String()),
-				slog.String("next", "kubectl get serviceaccounts -A | grep ztunnel"))
+		if err != nil {
+			return // too old already, which is told elsewhere
+		}
+		log := cl.log.With(slog.String("account", sa.String()), slog.Any("alike", alike(sa, live)))
+		const next = "compare nodeAgents in the configuration with: kubectl get pods -A -o custom-columns=NAMESPACE:.metadata.namespace,ACCOUNT:.spec.serviceAccountName,POD:.metadata.name | grep ztunnel"
+		switch {
+		case !facts.TargetAccount.Exists(now):
+			log.Warn("nodeAgents names a service account that does not exist", slog.String("next", next))
+		case live[sa] == 0:
+			log.Warn("nodeAgents names a service account under which no live pod runs", slog.String("next", next))
 		}
 	}
+}
+
+// alike returns the accounts with live pods that may be meant instead of sa: of
+// the same name, or of ztunnel's.
+func alike(sa authz.ServiceAccount, live map[authz.ServiceAccount]int) []string {
+	names := []string{}
+	for other := range live {
+		if other != sa && (other.Name == sa.Name || other.Name == "ztunnel") {
+			names = append(names, other.String())
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // notReady returns why clients should not be sent here: before the cluster has
@@ -96,8 +119,13 @@ func notReady(cl *cluster, authority *ca.Authority, now time.Time) error {
 	if err := authority.Usable(now); err != nil {
 		return err
 	}
-	if !cl.inventory.Synced() {
-		return fmt.Errorf("%s: the cluster has not been listed yet", authz.NotSynced)
+	for _, s := range cl.inventory.Status() {
+		switch {
+		case !s.Synced && s.Err != nil:
+			return fmt.Errorf("%s: %s have not been listed yet: %w", authz.NotSynced, s.Resource, s.Err)
+		case !s.Synced:
+			return fmt.Errorf("%s: %s have not been listed yet", authz.NotSynced, s.Resource)
+		}
 	}
 	return cl.tokens.Ready()
 }

@@ -96,7 +96,7 @@ type demonstration struct {
 
 // newDemonstration returns one that listens already, and writes its audit log to
 // audit.
-func newDemonstration(listen string, audit io.Writer, log *slog.Logger) (*demonstration, error) {
+func newDemonstration(address string, audit io.Writer, log *slog.Logger) (*demonstration, error) {
 	d := &demonstration{}
 	config, err := parseConfig([]byte(demoConfig))
 	if err != nil {
@@ -119,8 +119,8 @@ func newDemonstration(listen string, audit io.Writer, log *slog.Logger) (*demons
 	if err != nil {
 		return nil, err
 	}
-	if d.listener, err = net.Listen("tcp", listen); err != nil {
-		return nil, fmt.Errorf("listening on %s: %w\nchoose another address with --listen", listen, err)
+	if d.listener, err = listen("--listen", address); err != nil {
+		return nil, err
 	}
 	d.service, err = newService(parts{
 		config: config, policy: config.policy(inv, authz.ServiceAccount{}, time.Now), authenticate: tokens.Verify, authority: d.authority,

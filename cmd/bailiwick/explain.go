@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,7 +170,11 @@ func (x *explanation) noAgent(node string) error {
 	for _, sa := range x.policy.NodeAgents {
 		names = append(names, sa.String())
 	}
-	return fmt.Errorf("no pod of a node agent is on node %q; node agents are the pods of: %s\nsee what runs there with: kubectl get pods -A -o wide --field-selector spec.nodeName=%s\nif the node agent has another account, add it to nodeAgents in the configuration", node, strings.Join(names, " "), node)
+	there := ""
+	if !slices.ContainsFunc(x.objects.nodes, func(n metav1.ObjectMeta) bool { return n.Name == node }) {
+		there = ", and there is no such node (see: kubectl get nodes)"
+	}
+	return fmt.Errorf("no pod of a node agent is on node %q%s; node agents are the pods of: %s\nsee what runs there with: kubectl get pods -A -o wide --field-selector spec.nodeName=%s\nif the node agent has another account, add it to nodeAgents in the configuration", node, there, strings.Join(names, " "), shellWord(node))
 }
 
 // report applies the rules to a request of the pod.
@@ -250,7 +255,11 @@ func (f *explainFlags) load(ctx context.Context, c *Config, policy *authz.Policy
 		if err != nil {
 			return nil, err
 		}
-		return f.fetch(ctx, k.typed, policy)
+		o, err := f.fetch(ctx, k.typed, policy)
+		if err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, kubeHint(err, kubectl(f.kubeconfig)))
+		}
+		return o, nil
 	}
 	data, err := os.ReadFile(f.objects)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -16,6 +17,7 @@ type kube struct {
 
 	bearer  string // what we authenticate with, if it is a token
 	mounted string // the file with the token of our pod, if we are in one
+	kubectl string // how to ask the same API server
 }
 
 // connect returns a connection. It makes no call.
@@ -34,7 +36,7 @@ func connect(rc *rest.Config, c *Config) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to Kubernetes: %w", err)
 	}
-	return &kube{typed: typed, metadata: meta, bearer: rc.BearerToken, mounted: mountedToken}, nil
+	return &kube{typed: typed, metadata: meta, bearer: rc.BearerToken, mounted: mountedToken, kubectl: "kubectl"}, nil
 }
 
 // serverConfig returns how a server finds Kubernetes: by the file that it was
@@ -71,4 +73,27 @@ func fileConfig(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
 	}
 	return rc, nil
+}
+
+// kubectl returns how a person asks the API server of a kubeconfig file.
+func kubectl(kubeconfig string) string {
+	if kubeconfig == "" {
+		return "kubectl"
+	}
+	return "kubectl --kubeconfig " + shellWord(kubeconfig)
+}
+
+// kubeHint says what to do about an API server that did not give what was asked
+// for.
+func kubeHint(err error, kubectl string) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "get the permission, or use objects that somebody else exported: --objects FILE, made with: " + howToExport
+	case apierrors.IsNotFound(err):
+		return "see what there is with: " + kubectl + " get pods -A -o wide"
+	case apierrors.IsUnauthorized(err):
+		return "the API server does not accept these credentials; see whose they are with: " + kubectl + " auth whoami"
+	default:
+		return "see which cluster is asked, and whether it answers, with: " + kubectl + " cluster-info"
+	}
 }

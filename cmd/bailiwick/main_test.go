@@ -115,10 +115,10 @@ func TestMessages(t *testing.T) {
 // TestRequestHints wants a word on what to do for each code with which a server
 // refuses.
 func TestRequestHints(t *testing.T) {
-	f := requestFlags{address: "ca.example:15012", identity: "spiffe://x/ns/a/sa/b", timeout: 3 * time.Second}
+	f := requestFlags{address: "ca.example:15012", token: "token", identity: "spiffe://x/ns/a/sa/b", timeout: 3 * time.Second}
 	for code, want := range map[codes.Code]string{
 		codes.PermissionDenied:  "bailiwick explain --config FILE --node NODE --identity spiffe://x/ns/a/sa/b",
-		codes.Unauthenticated:   "the audit line with this request's ID has the reason",
+		codes.Unauthenticated:   "the token in token was not accepted",
 		codes.InvalidArgument:   "docs/troubleshooting.md",
 		codes.ResourceExhausted: "ask again in some seconds",
 		codes.DeadlineExceeded:  "within --timeout, 3s; check that nothing between here and --address ca.example:15012",
@@ -151,13 +151,17 @@ func cacerts(t *testing.T) string {
 }
 
 func TestPortTaken(t *testing.T) {
-	taken, err := listen("127.0.0.1:0")
+	taken, err := listen("--listen", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken[0].Close() //nolint:errcheck // a test
-	_, err = listen("127.0.0.1:0", taken[0].Addr().String())
-	if err == nil || !strings.Contains(err.Error(), "ss -ltnp") {
-		t.Errorf("listen = %v", err)
+	defer taken.Close() //nolint:errcheck // a test
+	address := taken.Addr().String()
+	_, err = listenBoth("127.0.0.1:0", address)
+	if err == nil || !strings.Contains(err.Error(), "--http "+address) || !strings.Contains(err.Error(), "ss -ltnp") {
+		t.Errorf("listenBoth = %v", err)
+	}
+	if _, err = listenBoth(address, "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "--listen "+address) {
+		t.Errorf("listenBoth = %v", err)
 	}
 }

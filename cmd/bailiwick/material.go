@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,15 +23,34 @@ func loadAuthority(now time.Time, dir string, profile ca.Profile) (*ca.Authority
 		return os.ReadFile(filepath.Join(dir, name))
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("key material in %s:\n%w", dir, err)
+		return nil, nil, fmt.Errorf("key material in %s:\n%w\n%s", dir, err, materialHint(err, dir))
 	}
 	authority, err := ca.NewAuthority(now, m, profile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("key material in %s:\n%w", dir, err)
+		return nil, nil, fmt.Errorf("key material in %s:\n%w\n%s", dir, err, materialHint(err, dir))
 	}
 	var all []string
 	for _, w := range warnings {
 		all = append(all, filepath.Join(dir, w.String()))
 	}
 	return authority, append(all, authority.Warnings(now)...), nil
+}
+
+// materialHint says what to do about key material that cannot be used.
+func materialHint(err error, dir string) string {
+	cert, key := shellWord(filepath.Join(dir, "ca-cert.pem")), shellWord(filepath.Join(dir, "ca-key.pem"))
+	if _, ok := errors.AsType[*ca.ValidityError](err); ok {
+		return "if the certificate is right, the clock of this machine is wrong: compare date -u with another machine's"
+	}
+	switch {
+	case errors.Is(err, material.ErrIncomplete):
+		return "all four files are wanted, and only cert-chain.pem may be empty; what is in the Secret says: kubectl -n istio-system describe secret cacerts"
+	case errors.Is(err, material.ErrOtherKey):
+		return "these must print the same: openssl x509 -noout -pubkey -in " + cert + "\nand: openssl pkey -pubout -in " + key
+	case errors.Is(err, fs.ErrPermission):
+		return "let the user that runs this read it; who that is, and who may, say: id; ls -l " + shellWord(dir)
+	}
+	return "ca-cert.pem must be a CA certificate, and cert-chain.pem lead from it to one in root-cert.pem; who issued what says:\n" +
+		"  openssl x509 -noout -subject -issuer -in " + cert + "\n" +
+		"  openssl x509 -noout -subject -issuer -in " + shellWord(filepath.Join(dir, "root-cert.pem"))
 }

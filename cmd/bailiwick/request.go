@@ -77,7 +77,7 @@ func request(ctx context.Context, f requestFlags, p *printer) error {
 	defer cancel()
 	r, err := c.request(ctx, ask{token: token, identity: f.identity, life: f.life})
 	if err != nil {
-		return &exitError{exitCode(err), fmt.Errorf("no certificate: %w%s", err, requestHint(err, f))}
+		return &exitError{exitCode(err), fmt.Errorf("no certificate: %w%s", &answerError{err}, requestHint(err, f))}
 	}
 	if err := r.verify(time.Now()); err != nil {
 		return fmt.Errorf("the certificate does not verify: %w", err)
@@ -90,6 +90,19 @@ func request(ctx context.Context, f requestFlags, p *printer) error {
 	}
 	return p.print(report)
 }
+
+// An answerError says what a certificate authority answered, in fewer words than
+// gRPC's.
+type answerError struct{ err error }
+
+func (e *answerError) Error() string {
+	if s, ok := status.FromError(e.err); ok {
+		return fmt.Sprintf("%v: %s", s.Code(), s.Message())
+	}
+	return e.err.Error()
+}
+
+func (e *answerError) Unwrap() error { return e.err }
 
 // checkLife refuses a life that would not reach the server as it was meant: it
 // goes there as a number of seconds, and 0 asks for the default.
@@ -113,7 +126,7 @@ func checkAddress(address string) error {
 
 func readRoots(path string) (*x509.CertPool, error) {
 	if path == "" {
-		return nil, &exitError{exitUsage, errors.New("--root names no file; without the roots of its certificate the server cannot be trusted\nin a cluster: kubectl -n istio-system get configmap istio-ca-root-cert -o jsonpath='{.data.root-cert\\.pem}' >root-cert.pem")}
+		return nil, &exitError{exitUsage, errors.New("--root names no file; without the roots of its certificate the server cannot be trusted\nin a cluster: " + howToGetRoots + " >root-cert.pem")}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -143,27 +156,51 @@ func readToken(path string) (string, error) {
 
 // requestHint says what to do about an answer.
 func requestHint(err error, f requestFlags) string {
-	identity := f.identity
-	if identity == "" {
-		identity = "ID"
+	audit := ""
+	if id := failureOf(err).Error.RequestID; id != "" {
+		audit = "\nthe server's audit line has the reason: kubectl -n istio-system logs -l app=bailiwick --tail=-1 | grep " + shellWord(id)
+	}
+	identity := "ID"
+	if f.identity != "" {
+		identity = shellWord(f.identity)
 	}
 	switch status.Code(err) {
 	case codes.PermissionDenied:
-		return "\nask why, with the server's configuration file: bailiwick explain --config FILE --node NODE --identity " + identity
+		return audit + "\nask why, with the server's configuration file: bailiwick explain --config FILE --node NODE --identity " + identity
 	case codes.Unauthenticated:
-		return "\nthe token was not accepted; the audit line with this request's ID has the reason (audience, expiry, pod deleted, ...)"
+		return audit + fmt.Sprintf("\nthe token in %s was not accepted: audience, expiry, issuer, or its pod is gone", f.token)
 	case codes.InvalidArgument:
-		return "\nthe request makes no sense to the server: its CSR, key, life or metadata; the audit line with this request's ID has the reason, and docs/troubleshooting.md what it means\nwith --life, compare minLeafLife in the server's configuration"
+		return audit + "\nthe request makes no sense to the server: its CSR, key, life or metadata; docs/troubleshooting.md says what the reason means\nwith --life, compare minLeafLife in the server's configuration"
 	case codes.ResourceExhausted:
-		return "\nthe server has too many requests, of this node or in all, or this one is too large; ask again in some seconds, then see overloaded in docs/troubleshooting.md"
+		return audit + "\nthe server has too many requests, of this node or in all, or this one is too large; ask again in some seconds, then see overloaded in docs/troubleshooting.md"
 	case codes.DeadlineExceeded:
 		return fmt.Sprintf("\nno answer came within --timeout, %v; check that nothing between here and --address %s drops connections, then its /readyz, or wait longer", f.timeout, f.address)
 	case codes.Unavailable:
-		return "\nthe server cannot be reached, is not trusted, or cannot tell now; check --address, --root and --server-name, then its /readyz"
+		return audit + unavailableHint(err.Error(), f, audit != "")
 	default:
-		return ""
+		return audit
 	}
 }
+
+// unavailableHint says what to do about a server that answered that it cannot
+// tell, or did not answer. The causes of the latter are text, since gRPC keeps
+// nothing else of them.
+func unavailableHint(text string, f requestFlags, answered bool) string {
+	switch {
+	case answered:
+		return "\nthe server cannot tell now; its /readyz says more, or its log"
+	case strings.Contains(text, "unknown authority"):
+		return fmt.Sprintf("\n--root %s does not have the root of the server's certificate; in a cluster, take it from: %s", f.root, howToGetRoots)
+	case strings.Contains(text, "not yet valid"):
+		return "\nthe clock here and that of the server do not agree: compare date -u on both"
+	case strings.Contains(text, "certificate is valid for"):
+		return "\nname one of these with --server-name, or add the other one to servingNames in the server's configuration"
+	}
+	return "\nthe server cannot be reached, is not trusted, or cannot tell now; check --address, --root and --server-name, then its /readyz"
+}
+
+// howToGetRoots prints what --root wants.
+const howToGetRoots = `kubectl -n istio-system get configmap istio-ca-root-cert -o jsonpath='{.data.root-cert\.pem}'`
 
 // A requestReport is what is known of a certificate: no key, and no token.
 type requestReport struct {

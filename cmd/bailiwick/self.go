@@ -39,7 +39,7 @@ func (k *kube) issuers(ctx context.Context, configured []string, log *slog.Logge
 	case err == nil && !slices.Contains(issuers, iss):
 		issuers = append(issuers, iss)
 	case err != nil && len(issuers) == 0:
-		return nil, fmt.Errorf("finding the issuer of tokens: %w\nset issuers in the configuration to what kube-apiserver has as --service-account-issuer", err)
+		return nil, fmt.Errorf("finding the issuer of tokens: %w\nsee which cluster is asked, and whether it answers, with: %s get --raw /.well-known/openid-configuration\nif it is the right one, set issuers in the configuration to what kube-apiserver has as --service-account-issuer", err, k.kubectl)
 	case err != nil:
 		log.Warn("the API server does not say which issuer its tokens have, so only that of our own token is accepted; tokens of any other are refused until a restart",
 			slog.Any("error", err), slog.Any("issuers", issuers),

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/ca"
@@ -68,7 +70,8 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	listeners, err := listen(f.listen, f.http)
+	k.kubectl = kubectl(f.kubeconfig)
+	listeners, err := listenBoth(f.listen, f.http)
 	if err != nil {
 		return err
 	}
@@ -115,17 +118,28 @@ func runAll(ctx context.Context, watch func(context.Context) error, s *service, 
 	return group.Wait()
 }
 
-func listen(addresses ...string) ([]net.Listener, error) {
-	var all []net.Listener
-	for _, address := range addresses {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			for _, l := range all {
-				l.Close() //nolint:errcheck // the first error is the one to tell
-			}
-			return nil, fmt.Errorf("listening on %s: %w\nfind out what has the port with: ss -ltnp, or choose another one with --listen or --http", address, err)
-		}
-		all = append(all, l)
+// listenBoth listens for certificate requests, and for what is about them.
+func listenBoth(grpc, http string) ([2]net.Listener, error) {
+	first, err := listen("--listen", grpc)
+	if err != nil {
+		return [2]net.Listener{}, err
 	}
-	return all, nil
+	second, err := listen("--http", http)
+	if err != nil {
+		return [2]net.Listener{}, errors.Join(err, first.Close())
+	}
+	return [2]net.Listener{first, second}, nil
+}
+
+// listen listens on the address that a flag has.
+func listen(flag, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		return l, nil
+	}
+	next := "name an address of this machine, such as 127.0.0.1:15012, with " + flag
+	if _, port, ok := net.SplitHostPort(address); ok == nil && errors.Is(err, syscall.EADDRINUSE) {
+		next = fmt.Sprintf("see what has the port: ss -ltnp 'sport = :%s'; end that, or name another address with %s", port, flag)
+	}
+	return nil, fmt.Errorf("%s %s: %w\n%s", flag, address, err, next)
 }

@@ -214,6 +214,19 @@ func (t *podTable) remove(key types.NamespacedName) {
 	t.onNode[n] = here
 }
 
+// livePods returns how many live pods each account has.
+func (x *index) livePods(now time.Time) map[authz.ServiceAccount]int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	n := make(map[authz.ServiceAccount]int)
+	for _, p := range x.pods.byName {
+		if p.live(now) {
+			n[p.account.Value()]++
+		}
+	}
+	return n
+}
+
 // sizes returns how many there are of each kind.
 func (x *index) sizes() (pods, nodes, accounts int) {
 	x.mu.RLock()

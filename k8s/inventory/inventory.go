@@ -195,7 +195,7 @@ func (v *Inventory) Run(ctx context.Context) error {
 func (v *Inventory) Look(now time.Time, q authz.Query) (authz.Facts, error) {
 	for _, r := range v.resources() {
 		if !r.synced.Load() {
-			return authz.Facts{}, undecided(authz.NotSynced, "%s have not been listed yet", r.name)
+			return authz.Facts{}, r.notListed()
 		}
 	}
 	for _, r := range v.resources() {
@@ -204,6 +204,13 @@ func (v *Inventory) Look(now time.Time, q authz.Query) (authz.Facts, error) {
 		}
 	}
 	return v.index.facts(now, &q), nil
+}
+
+// LivePods returns how many live pods each service account has, in the whole
+// cluster. It looks at every pod: it is for a word at the start, not for
+// requests.
+func (v *Inventory) LivePods(now time.Time) map[authz.ServiceAccount]int {
+	return v.index.livePods(now)
 }
 
 // resources returns what is watched.

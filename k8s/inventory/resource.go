@@ -1,11 +1,14 @@
 package inventory
 
 import (
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/bailiwick-ca/bailiwick/authz"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -62,7 +65,7 @@ func (r *resource) ended(op operation, err error) {
 		r.log.Error("asking the API server failed",
 			slog.String("operation", string(op)),
 			slog.Any("error", err),
-			slog.String("cure", cure(err)))
+			slog.String("next", r.next(op, err)))
 	}
 }
 
@@ -86,11 +89,26 @@ func (r *resource) lastFault() (f fault) {
 	return f
 }
 
-// cure says what an operator can do about err.
-func cure(err error) string {
+// notListed says that there has been no list yet, and why.
+func (r *resource) notListed() error {
+	if f := r.lastFault(); f.err != nil {
+		return undecided(authz.NotSynced, "%s have not been listed yet: %w", r.name, f.err)
+	}
+	return undecided(authz.NotSynced, "%s have not been listed yet", r.name)
+}
+
+// next says what an operator can do about an operation that failed.
+func (r *resource) next(op operation, err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "bind our service account to a ClusterRole that permits get, list and watch of this resource (the chart's does)"
+		verb, user := op, "USER"
+		if op == opProbe {
+			verb = opList
+		}
+		if _, rest, ok := strings.Cut(err.Error(), `User "`); ok {
+			user, _, _ = strings.Cut(rest, `"`)
+		}
+		return fmt.Sprintf("apply the ClusterRole and its binding in docs/running.md; whether it is allowed then says: kubectl auth can-i %s %s --all-namespaces --as=%s", verb, r.name, user)
 	case apierrors.IsUnauthorized(err):
 		return "check that our token or kubeconfig is of this cluster and has not expired"
 	default:

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
@@ -107,6 +109,18 @@ func claimOf(token, name string) (string, error) {
 	o := parseObject(data)
 	claim := o.text(name)
 	return claim, o.err()
+}
+
+// next says what an operator can do about a key set that could not be read.
+func next(err error) string {
+	if !apierrors.IsForbidden(err) {
+		return "it is tried again; if it lasts, check that the API server can be reached from here"
+	}
+	user := "USER"
+	if _, rest, ok := strings.Cut(err.Error(), `User "`); ok {
+		user, _, _ = strings.Cut(rest, `"`)
+	}
+	return "apply the ClusterRole and its binding in docs/running.md; whether it is allowed then says: kubectl auth can-i get " + keysPath + " --as=" + user
 }
 
 // get reads a path of bounded size. The API server answers only requests that

@@ -139,7 +139,7 @@ func (k *keys) run(ctx context.Context, r *reading) {
 	r.err = k.read(ctx, r.began)
 	if r.err != nil {
 		k.fail.Add(1)
-		k.log.WarnContext(ctx, "token keys not read", slog.Any("error", r.err))
+		k.log.WarnContext(ctx, "token keys not read", slog.Any("error", r.err), slog.String("next", next(r.err)))
 		return
 	}
 	k.ok.Add(1)
@@ -183,6 +183,16 @@ func (s *keySet) keepFrom(old *keySet) {
 	}
 }
 
+// lastError returns why the last reading failed, or nil if it has not ended.
+func (k *keys) lastError() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.last == nil || !isClosed(k.last.done) {
+		return nil
+	}
+	return k.last.err
+}
+
 // nextWait returns how long to wait before the key set is read again, after a
 // number of failures in a row.
 func (k *keys) nextWait(failures int) time.Duration {
@@ -201,6 +211,9 @@ func (k *keys) nextWait(failures int) time.Duration {
 func (k *keys) ready(reviews bool) error {
 	if k.ok.Load() > 0 || reviews && k.fail.Load() > 0 {
 		return nil
+	}
+	if err := k.lastError(); err != nil {
+		return fmt.Errorf("there are no token keys yet: %w", err)
 	}
 	return errors.New("the token keys have not been read yet")
 }

@@ -37,11 +37,11 @@ func (r *rules) checkTime(now time.Time, c *claims) error {
 	life := c.expiry.Sub(c.issuedAt)
 	switch {
 	case !now.Before(c.expiry): // RFC 7519, Section 4.1.4: "on or after"
-		return authz.Deny(authz.ExpiredToken, "expired at %s, %v ago", stamp(c.expiry), now.Sub(c.expiry).Truncate(time.Second))
+		return authz.Deny(authz.ExpiredToken, "expired at %s, %v ago: our clock says %s", stamp(c.expiry), now.Sub(c.expiry).Truncate(time.Second), stamp(now))
 	case now.Add(leeway).Before(c.issuedAt):
-		return authz.Deny(authz.EarlyToken, "issued at %s, which is %v ahead", stamp(c.issuedAt), c.issuedAt.Sub(now).Truncate(time.Second))
+		return authz.Deny(authz.EarlyToken, "issued at %s, which is %v ahead: our clock says %s", stamp(c.issuedAt), c.issuedAt.Sub(now).Truncate(time.Second), stamp(now))
 	case now.Add(leeway).Before(c.notBefore):
-		return authz.Deny(authz.EarlyToken, "not valid before %s, which is %v ahead", stamp(c.notBefore), c.notBefore.Sub(now).Truncate(time.Second))
+		return authz.Deny(authz.EarlyToken, "not valid before %s, which is %v ahead: our clock says %s", stamp(c.notBefore), c.notBefore.Sub(now).Truncate(time.Second), stamp(now))
 	case life > r.maxLife:
 		return authz.Deny(authz.BadToken, "made to last %v, more than %v", life, r.maxLife)
 	}

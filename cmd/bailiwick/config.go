@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"time"
@@ -151,14 +152,15 @@ type Duration time.Duration
 // UnmarshalJSON implements [json.Unmarshaler].
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var s string
-	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf(`%s is not a duration such as "90s" or "24h"`, data)
+	err := json.Unmarshal(data, &s)
+	if err == nil {
+		var parsed time.Duration
+		parsed, err = time.ParseDuration(s)
+		*d = Duration(parsed)
 	}
-	parsed, err := time.ParseDuration(s)
 	if err != nil {
-		return fmt.Errorf(`%q is not a duration such as "90s" or "24h"`, s)
+		return &json.UnmarshalTypeError{Value: string(data), Type: reflect.TypeFor[Duration]()} // which gets the name of the field
 	}
-	*d = Duration(parsed)
 	return nil
 }
 
@@ -194,7 +196,7 @@ func loadConfig(path string) (*Config, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
+		return nil, fmt.Errorf("reading the configuration: %w\n--config must name a YAML file, as in docs/configuration.md", err)
 	}
 	c, err := parseConfig(data)
 	if err != nil {
@@ -220,11 +222,42 @@ func parseConfig(data []byte) (*Config, error) {
 	c := defaultConfig()
 	// Unlike encoding/json, this one does not take trustdomain for trustDomain.
 	problems, err := kjson.UnmarshalStrict(raw, c)
-	if err := errors.Join(append(problems, err)...); err != nil {
+	if err := errors.Join(append(problems, inYAML(err))...); err != nil {
 		return nil, err
 	}
 	c.followNamespace()
 	return c, c.validate()
+}
+
+// inYAML says of a value that does not fit its field what would, in the words of
+// who wrote it.
+func inYAML(err error) error {
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	wants := "a value of another kind"
+	switch {
+	case e.Type == reflect.TypeFor[Duration]():
+		wants = `a duration such as "90s" or "24h"`
+	case e.Type.Kind() == reflect.Slice:
+		wants = "a list such as [a, b]"
+	case e.Type.Kind() == reflect.Struct:
+		wants = "a mapping of fields"
+	case e.Type.Kind() == reflect.String:
+		wants = "a text; put it in quotes"
+	case e.Type.Kind() == reflect.Bool:
+		wants = "true or false"
+	case e.Type.Kind() == reflect.Int:
+		wants = "a whole number"
+	case e.Type.Kind() == reflect.Float32:
+		wants = "a number"
+	}
+	where := ""
+	if e.Field != "" {
+		where = e.Field + ": "
+	}
+	return fmt.Errorf("%sfound %s, and it must be %s", where, e.Value, wants)
 }
 
 // oneDocument returns the only YAML document in a file. What stands in a second

@@ -126,7 +126,7 @@ func (x *explanation) asker(pod, node string) (string, error) {
 	}
 	caller, err := x.objects.caller(pod)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w\nsee what there is with: kubectl get pods,serviceaccounts -A", err)
 	}
 	if node != "" && node != caller.Node {
 		return "", &exitError{exitUsage, fmt.Errorf("--as names pod %s, which is on node %s, and --node names %s; leave out one of them", pod, orDash(caller.Node), node)}
@@ -263,7 +263,7 @@ func (f *explainFlags) load(ctx context.Context, c *Config, policy *authz.Policy
 	}
 	data, err := os.ReadFile(f.objects)
 	if err != nil {
-		return nil, fmt.Errorf("reading exported objects: %w", err)
+		return nil, fmt.Errorf("reading exported objects: %w\nmake such a file with: %s", err, howToExport)
 	}
 	o, err := parseObjects(data)
 	if err != nil {

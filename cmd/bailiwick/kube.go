@@ -70,7 +70,7 @@ func userConfig(kubeconfig string) (*rest.Config, error) {
 func fileConfig(kubeconfig string) (*rest.Config, error) {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("reading kubeconfig %s: %w\n--kubeconfig must name a file such as ~/.kube/config; which ones kubectl reads says: kubectl config view -v 6", kubeconfig, err)
 	}
 	return rc, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/ca"
@@ -47,6 +48,8 @@ func materialHint(err error, dir string) string {
 		return "all four files are wanted, and only cert-chain.pem may be empty; what is in the Secret says: kubectl -n istio-system describe secret cacerts"
 	case errors.Is(err, material.ErrOtherKey):
 		return "these must print the same: openssl x509 -noout -pubkey -in " + cert + "\nand: openssl pkey -pubout -in " + key
+	case errors.Is(err, syscall.ENOTDIR):
+		return "--material must name the directory that has the four files: " + shellWord(filepath.Dir(dir))
 	case errors.Is(err, fs.ErrPermission):
 		return "let the user that runs this read it; who that is, and who may, say: id; ls -l " + shellWord(dir)
 	}

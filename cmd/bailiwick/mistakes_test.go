@@ -13,7 +13,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"math/big"
 	"net"
@@ -516,7 +515,7 @@ func anotherCluster(m *mistake) {
 	m.command(exitFailed, "explain", "--kubeconfig", kubeconfig, "--node", "node-a", "--identity", cartIdentity)
 
 	other := httptest.NewUnstartedServer(http.NotFoundHandler())
-	other.Config.ErrorLog = log.New(io.Discard, "", 0) //nolint:depguard // what net/http wants
+	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	other.StartTLS()
 	defer other.Close()
 	m.names = append(m.names, other.Listener.Addr().String(), "10.0.0.1:6443")

@@ -51,7 +51,7 @@ func (o *objects) add(raw json.RawMessage) error {
 		Metadata   metav1.ObjectMeta `json:"metadata"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
-		return err
+		return fmt.Errorf("not an object of Kubernetes: %w; make such a file with: %s", inYAML(err), howToExport)
 	}
 	if head.APIVersion != "v1" {
 		return fmt.Errorf("apiVersion is %q, not v1; make such a file with: %s", head.APIVersion, howToExport)

@@ -59,7 +59,7 @@ items:
 func TestParseObjectsRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", "there is no pod in it; make such a file with: kubectl get pods"},
-		{"text", "hello", "cannot unmarshal"},
+		{"text", "hello", "not an object of Kubernetes: found string"},
 		{"broken YAML", "a: [", "document 1"},
 		{"another kind", "apiVersion: v1\nkind: Secret", `kind is "Secret"`},
 		{"another version", "apiVersion: v2\nkind: Pod", `apiVersion is "v2"`},

@@ -126,30 +126,30 @@ func checkAddress(address string) error {
 
 func readRoots(path string) (*x509.CertPool, error) {
 	if path == "" {
-		return nil, &exitError{exitUsage, errors.New("--root names no file; without the roots of its certificate the server cannot be trusted\nin a cluster: " + howToGetRoots + " >root-cert.pem")}
+		return nil, &exitError{exitUsage, errors.New("--root names no file; without the roots of its certificate the server cannot be trusted\n" + howToGetRoots)}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the roots: %w", err)
+		return nil, fmt.Errorf("reading the roots: %w\n%s", err, howToGetRoots)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%s has no PEM certificate", path)
+		return nil, fmt.Errorf("--root %s has no PEM certificate in it\n%s", path, howToGetRoots)
 	}
 	return pool, nil
 }
 
 func readToken(path string) (string, error) {
 	if path == "" {
-		return "", &exitError{exitUsage, errors.New("--token names no file; make a token with: kubectl -n NAMESPACE create token ACCOUNT --audience istio-ca --bound-object-kind Pod --bound-object-name POD")}
+		return "", &exitError{exitUsage, errors.New("--token names no file\n" + howToGetToken)}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("reading the token: %w", err)
+		return "", fmt.Errorf("reading the token: %w\n%s", err, howToGetToken)
 	}
 	token := strings.TrimSpace(string(data))
 	if strings.Count(token, ".") != 2 || strings.ContainsAny(token, " \t\r\n") {
-		return "", fmt.Errorf("%s does not hold a token: a token is one word of three parts with dots between them", path)
+		return "", fmt.Errorf("--token %s does not hold a token, which is one word of three parts with dots between them\n%s", path, howToGetToken)
 	}
 	return token, nil
 }
@@ -190,7 +190,7 @@ func unavailableHint(text string, f requestFlags, answered bool) string {
 	case answered:
 		return "\nthe server cannot tell now; its /readyz says more, or its log"
 	case strings.Contains(text, "unknown authority"):
-		return fmt.Sprintf("\n--root %s does not have the root of the server's certificate; in a cluster, take it from: %s", f.root, howToGetRoots)
+		return fmt.Sprintf("\n--root %s does not have the root of the server's certificate\n%s", f.root, howToGetRoots)
 	case strings.Contains(text, "not yet valid"):
 		return "\nthe clock here and that of the server do not agree: compare date -u on both"
 	case strings.Contains(text, "certificate is valid for"):
@@ -199,8 +199,11 @@ func unavailableHint(text string, f requestFlags, answered bool) string {
 	return "\nthe server cannot be reached, is not trusted, or cannot tell now; check --address, --root and --server-name, then its /readyz"
 }
 
-// howToGetRoots prints what --root wants.
-const howToGetRoots = `kubectl -n istio-system get configmap istio-ca-root-cert -o jsonpath='{.data.root-cert\.pem}'`
+// How to get what --root and --token name.
+const (
+	howToGetRoots = `in a cluster: kubectl -n istio-system get configmap istio-ca-root-cert -o jsonpath='{.data.root-cert\.pem}' >root-cert.pem`
+	howToGetToken = `make one with: kubectl -n NAMESPACE create token ACCOUNT --audience istio-ca --bound-object-kind Pod --bound-object-name POD >token`
+)
 
 // A requestReport is what is known of a certificate: no key, and no token.
 type requestReport struct {

@@ -56,7 +56,8 @@ func TestWantsColours(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
-	if _, ok := onTerminal(file, func(string) string { return "xterm" }).(colourful); ok {
+	getenv := func(name string) string { return map[string]string{"TERM": "xterm"}[name] }
+	if _, ok := onTerminal(file, getenv).(colourful); ok {
 		t.Error("a file is taken for a terminal")
 	}
 }

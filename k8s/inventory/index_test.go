@@ -77,6 +77,25 @@ func TestWhatCountsAsALivePod(t *testing.T) {
 	}
 }
 
+// LivePods counts as facts do, over all nodes.
+func TestLivePods(t *testing.T) {
+	v := newTestInventory(t)
+	for _, o := range []*corev1.Pod{
+		podObject("shop", "a", "cart", "n1", "1"), podObject("shop", "b", "cart", "n2", "2"), podObject("shop", "c", "pay", "n1", "3"),
+		podObject("shop", "d", "pay", "n1", "4", phase(corev1.PodFailed)), podObject("shop", "e", "old", "n1", "5", deletedAt(noon().Add(-time.Hour))),
+		podObject("other", "f", "cart", "n1", "6"), podObject("shop", "g", "cart", "n1", "7", mirror),
+	} {
+		must(t, v.pods.Add(o))
+	}
+	sa := func(namespace, name string) authz.ServiceAccount {
+		return authz.ServiceAccount{Namespace: namespace, Name: name}
+	}
+	want := map[authz.ServiceAccount]int{sa("shop", "cart"): 2, sa("shop", "pay"): 1, sa("other", "cart"): 1}
+	if diff := cmp.Diff(want, v.LivePods(noon())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestFactsAreTheObjects(t *testing.T) {
 	v := newTestInventory(t)
 	v.sync(t)

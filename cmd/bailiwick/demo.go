@@ -38,7 +38,9 @@ func newDemo() *cobra.Command {
 		Short: "See what is granted and what is refused, in two seconds and without a cluster",
 		Long: `Start the real server on loopback, on the objects of a small cluster and with
 tokens made here. Ask as the agents of two nodes, and as others, for what they
-may and may not have; check every answer, and print them all.`,
+may and may not have; check every answer, and print them all.
+
+Exit codes: 0 all as expected, 1 not so, or failed, 2 wrong usage.`,
 		Args: noArgs,
 	}
 	cmd.Flags().BoolVar(&keep, "keep-running", false, "go on serving afterwards, and print commands to try")

@@ -1,6 +1,7 @@
 package ca_test
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +16,8 @@ import (
 	"math/big"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -93,7 +96,7 @@ func TestKeyPolicy(t *testing.T) {
 		{"P-256", newP256(t).Public(), ca.NoPossession},
 		{"P-384", newECDSA(t, elliptic.P384()).Public(), ca.NoPossession},
 		{"P-521", newECDSA(t, elliptic.P521()).Public(), ca.BadKey},
-		{"Ed25519, which is off", newKey(t, "Ed25519").Public(), ca.BadKey},
+		{"CSR-3 Ed25519, which is off", newKey(t, "Ed25519").Public(), ca.BadKey},
 		{"RSA of 1024 bits", &rsa.PublicKey{N: odd(1024), E: 65537}, ca.BadKey},
 		{"RSA of 2047 bits", &rsa.PublicKey{N: odd(2047), E: 65537}, ca.BadKey},
 		{"RSA of 2048 bits", &rsa.PublicKey{N: odd(2048), E: 65537}, ca.NoPossession},
@@ -118,6 +121,39 @@ func TestKeyPolicy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// CSR-6: a key of 16384 bits that was made, and whose CSR it has signed, is
+// refused before that signature is looked at: with another signature the answer
+// is the same.
+func TestOversizedKeyIsNotVerified(t *testing.T) {
+	good := fixture(t, "rsa-16384.csr")
+	block, _ := pem.Decode([]byte(good))
+	if req, err := x509.ParseCertificateRequest(block.Bytes); err != nil || req.CheckSignature() != nil || req.PublicKey.(*rsa.PublicKey).N.BitLen() != 16384 {
+		t.Fatalf("the fixture is not what it should be: %v", err)
+	}
+	block.Bytes[len(block.Bytes)-1] ^= 1
+	for name, text := range map[string]string{"CSR-6 signed": good, "CSR-6 not signed": csrPEM(block.Bytes)} {
+		t.Run(name, func(t *testing.T) {
+			csr, err := ca.ParseCSR(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := csr.Verify(ca.DefaultProfile(trustDomain)); reasonOf(err) != ca.BadKey {
+				t.Errorf("Verify: %v", err)
+			}
+		})
+	}
+}
+
+// fixture returns a CSR of testdata, whose README says how it was made.
+func fixture(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestPossession(t *testing.T) {
@@ -163,14 +199,17 @@ func TestCSRNamesNothing(t *testing.T) {
 		{"the identity, as ztunnel sends it", csrNaming(t, cart.String())},
 		{"CSR-1 empty subject with a non-critical SAN", newCSR(t, key, x509.CertificateRequest{ExtraExtensions: []pkix.Extension{sanOf(t, false, cart.String())}})},
 		{"CSR-2 requested extensions", newCSR(t, key, x509.CertificateRequest{ExtraExtensions: append(foreign, sanOf(t, true, cart.String()))})},
-		{"CSR-4 attributes other than extensions", assembleCSR(t, key.Public(), [][]byte{
-			attribute(t, asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7}, "x"),
-			attribute(t, asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 2}, "y"),
+		{"CSR-4 attributes beside the extension request", assembleCSR(t, key.Public(), [][]byte{
+			attribute(t, oidChallengePassword, "x"), extensionRequest(t, sanOf(t, false, cart.String())), attribute(t, oidUnstructuredName, "y"),
+		}, signer(t, key))},
+		{"CSR-4 as the prompt of OpenSSL makes it", fixture(t, "attributes.csr")},
+		{"CSR-4 attributes and no extension request", assembleCSR(t, key.Public(), [][]byte{
+			attribute(t, oidChallengePassword, "x"), attribute(t, oidUnstructuredName, "y"),
 		}, signer(t, key))},
 		{"CSR-5 no SAN at all", newCSR(t, key, x509.CertificateRequest{})},
 		{"CSR-5 a DNS name only", newCSR(t, key, x509.CertificateRequest{DNSNames: []string{"example.com"}})},
 		{"CSR-5 another identity, but as a DNS name", newCSR(t, key, x509.CertificateRequest{DNSNames: []string{"spiffe://cluster.local/ns/shop/sa/pay"}})},
-		{"a subject, and names of every kind", newCSR(t, key, x509.CertificateRequest{
+		{"CSR-5 a subject, and names of every kind", newCSR(t, key, x509.CertificateRequest{
 			Subject:  pkix.Name{CommonName: "admin"},
 			DNSNames: []string{"example.com"}, EmailAddresses: []string{"a@example.com"},
 			IPAddresses: []net.IP{{10, 0, 0, 1}}, URIs: []*url.URL{https},
@@ -184,11 +223,26 @@ func TestCSRNamesNothing(t *testing.T) {
 			if err := ca.Check(leaf, a.Issuer(), cart, want); err != nil {
 				t.Error(err)
 			}
-			if leaf.IsCA || len(leaf.Extensions) != 5 || len(leaf.URIs) != 1 || leaf.URIs[0].String() != cart.String() {
-				t.Errorf("leaf has CA:%t, %d extensions, names %v", leaf.IsCA, len(leaf.Extensions), leaf.URIs)
+			if len(leaf.Extensions) != 5 || len(leaf.Subject.Names) != 0 {
+				t.Errorf("the leaf has %d extensions and the subject %q", len(leaf.Extensions), leaf.Subject)
 			}
+			want17 := sanOf(t, true, cart.String()) // CSR-1: critical, whatever it was in the CSR
+			if san := extensionsOf(leaf, oidSAN); len(san) != 1 || !san[0].Critical || !bytes.Equal(san[0].Value, want17.Value) {
+				t.Errorf("the leaf's names are %v, want the identity alone, critical", san)
+			}
+			checkUsage(t, leaf)
 		})
 	}
+}
+
+// extensionsOf returns those of one kind.
+func extensionsOf(cert *x509.Certificate, oid asn1.ObjectIdentifier) (found []pkix.Extension) {
+	for _, ext := range cert.Extensions {
+		if ext.Id.Equal(oid) {
+			found = append(found, ext)
+		}
+	}
+	return found
 }
 
 func TestCSRNamesAnother(t *testing.T) {
@@ -199,6 +253,7 @@ func TestCSRNamesAnother(t *testing.T) {
 		// CSR-7: other spellings, none of which is normalised and then accepted.
 		"spiffe://cluster.local/ns/shop/sa/cart/",
 		"spiffe://cluster.local/ns/shop/sa/cart/x",
+		"spiffe://cluster.local/ns/a%2Fb/sa/c",
 		"spiffe://cluster.local/ns/shop%2Fsa/cart",
 		"spiffe://cluster.local/ns/shop/sa/c%61rt",
 		"SPIFFE://cluster.local/ns/shop/sa/cart",
@@ -212,10 +267,11 @@ func TestCSRNamesAnother(t *testing.T) {
 		"spiffe://cluster.local/ns//sa/cart",
 		"spiffe://cluster.local/ns/shop/../shop/sa/cart",
 		"spiffe://cluster.local/ns/Shop/sa/cart",
+		"spiffe://cluster.local/ns/a/../shop/sa/cart",
 		"spiffe:/cluster.local/ns/shop/sa/cart",
 		"spiffe:",
 		" spiffe://cluster.local/ns/shop/sa/cart",
-		"spiffe://cluster.local/ns/shop/sa/" + strings.Repeat("a", 2049),
+		"spiffe://cluster.local/ns/shop/sa/" + strings.Repeat("a", 2049-len("spiffe://cluster.local/ns/shop/sa/")),
 	} {
 		for _, names := range [][]string{{name}, {cart.String(), name}} {
 			t.Run(fmt.Sprintf("CSR-7 %.60q", names), func(t *testing.T) {
@@ -269,11 +325,24 @@ func assembleCSR(t testing.TB, pub crypto.PublicKey, attributes [][]byte, sign f
 	}{asn1.RawValue{FullBytes: raw}, alg, asn1.BitString{Bytes: sig, BitLength: 8 * len(sig)}}))
 }
 
+// The attributes that the prompt of "openssl req" asks for (RFC 2985, Section 5.4).
+var (
+	oidUnstructuredName  = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 2}
+	oidChallengePassword = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7}
+)
+
 func attribute(t testing.TB, oid asn1.ObjectIdentifier, value string) []byte {
 	return marshal(t, struct {
 		ID     asn1.ObjectIdentifier
 		Values []string `asn1:"set"`
 	}{oid, []string{value}})
+}
+
+func extensionRequest(t testing.TB, extensions ...pkix.Extension) []byte {
+	return marshal(t, struct {
+		ID     asn1.ObjectIdentifier
+		Values [][]pkix.Extension `asn1:"set"`
+	}{asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}, [][]pkix.Extension{extensions}})
 }
 
 // signer returns what signs with an ECDSA key.

@@ -88,6 +88,7 @@ func TestQueueIsFair(t *testing.T) {
 	})
 }
 
+// [SRV-4] A client that goes while it waits leaves its turn to others.
 func TestQueueForgetsWhoGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{InFlight: 1, InFlightPerNode: 1, QueuePerNode: 10, QueueWait: time.Minute})
@@ -128,7 +129,7 @@ func TestAdmittedAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// TestQueueNeverExceedsItsLimits lets many nodes come and go.
+// [SRV-4] Whoever comes and goes, what is worked on at once is bounded.
 func TestQueueNeverExceedsItsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{InFlight: 7, InFlightPerNode: 3, QueuePerNode: 20, QueueWait: 50 * time.Millisecond})

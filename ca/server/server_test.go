@@ -3,20 +3,20 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +124,15 @@ func impersonate(v *structpb.Value) *structpb.Struct {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{"ImpersonatedIdentity": v}}
 }
 
+func newEd25519CSR(t testing.TB) string {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return toCSR(t, &x509.CertificateRequest{}, key)
+}
+
 func newCSR(t testing.TB, uris ...string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -138,6 +147,11 @@ func newCSR(t testing.TB, uris ...string) string {
 		}
 		template.URIs = append(template.URIs, u)
 	}
+	return toCSR(t, template, key)
+}
+
+func toCSR(t testing.TB, template *x509.CertificateRequest, key crypto.Signer) string {
+	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
 		t.Fatal(err)
@@ -194,6 +208,9 @@ func TestAnswers(t *testing.T) {
 		}}, nil, codes.Unavailable, "cannot tell now, try again", "issuer-expiring"},
 		{"no CSR", nil, func(r *authpb.IstioCertificateRequest) { r.Csr = "" }, codes.InvalidArgument, "bad-csr", "bad-csr"},
 		{"[NODE-1] a CSR that names another", nil, func(r *authpb.IstioCertificateRequest) { r.Csr = newCSR(t, "spiffe://cluster.local/ns/shop/sa/pay") }, codes.InvalidArgument, "csr-names-another", "csr-names-another"},
+		{"[CSR-3] a CSR with a key of a kind that is not allowed", nil, func(r *authpb.IstioCertificateRequest) { r.Csr = newEd25519CSR(t) }, codes.InvalidArgument, "bad-key", "bad-key"},
+		{"[CSR-6] a CSR with an RSA key of 16384 bits", nil, func(r *authpb.IstioCertificateRequest) { r.Csr = fixture(t, "rsa-16384.csr") }, codes.InvalidArgument, "bad-key", "bad-key"},
+		{"[CSR-7] a CSR that spells its identity in another way", nil, func(r *authpb.IstioCertificateRequest) { r.Csr = newCSR(t, cartID+"/") }, codes.InvalidArgument, "csr-names-another", "csr-names-another"},
 		{"a negative life", nil, func(r *authpb.IstioCertificateRequest) { r.ValidityDuration = -1 }, codes.InvalidArgument, "bad-lifetime", "bad-lifetime"},
 		{"an identity that is a number", nil, func(r *authpb.IstioCertificateRequest) { r.Metadata = impersonate(structpb.NewNumberValue(1)) }, codes.InvalidArgument, "bad-metadata", "bad-metadata"},
 		{"an identity that is a list", nil, func(r *authpb.IstioCertificateRequest) {
@@ -328,7 +345,7 @@ func TestDeadline(t *testing.T) {
 	r.wantRefused(t, err, codes.Unavailable, "cannot tell now, try again", "deadline-passed")
 }
 
-// TestNothingIsSignedForWhoHasGone cancels while the request is authorized.
+// [SRV-4] Nothing is signed for a client that has gone while it was authorized.
 func TestNothingIsSignedForWhoHasGone(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -360,7 +377,8 @@ func TestNothingSecretIsLogged(t *testing.T) {
 	}
 }
 
-// TestShortened has an issuer that ends before the leaf would.
+// [ROT-1] An issuer that ends before the leaf would: counted each time, and said
+// once.
 func TestShortened(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Now = func() time.Time { return noon.Add(365*24*time.Hour - 2*time.Hour) }
@@ -415,7 +433,8 @@ func TestNothingIsIssuedOffTheRecord(t *testing.T) {
 	}
 }
 
-// TestManyHugeKeys sends 200 CSRs with keys of 16384 bits beside 20 good ones.
+// [CSR-6] 200 CSRs with an RSA key of 16384 bits at once, and 20 good ones beside
+// them, which are all answered within the deadline of a request.
 func TestManyHugeKeys(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Audit = discard{}
@@ -423,7 +442,7 @@ func TestManyHugeKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	huge, good := hugeCSR(t), forCart(t)
+	huge, good := fixture(t, "rsa-16384.csr"), forCart(t)
 	var wg sync.WaitGroup
 	for i := range 220 {
 		wg.Go(func() {
@@ -448,35 +467,46 @@ type discard struct{ slog.Handler }
 
 func (discard) Handle(context.Context, slog.Record) error { return nil }
 
-// hugeCSR returns a CSR whose key is an RSA modulus of 16384 bits that nobody
-// has the factors of. It is not signed: its key is refused before that matters.
-func hugeCSR(t *testing.T) string {
+// fixture returns a CSR of ca/testdata, whose README says how it was made.
+func fixture(t *testing.T, name string) string {
 	t.Helper()
-	n := new(big.Int).Lsh(big.NewInt(1), 16383)
-	spki, err := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: n.SetBit(n, 0, 1), E: 65537})
+	text, err := os.ReadFile(filepath.Join("..", "testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	type info struct {
-		Version    int
-		Subject    asn1.RawValue
-		PublicKey  asn1.RawValue
-		Attributes asn1.RawValue `asn1:"tag:0"`
+	return string(text)
+}
+
+// [CSR-4] What stands in a CSR beside the key is neither logged nor sent back.
+func TestAttributesAreNotRepeated(t *testing.T) {
+	for name, refuse := range map[string]bool{"issued": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			if refuse {
+				r.cfg.Authority = func() *ca.Authority { return nil }
+			}
+			req := forCart(t)
+			req.Csr = fixture(t, "attributes.csr")
+			resp, err := r.ask(t, req)
+			if (err != nil) != refuse {
+				t.Fatal(err)
+			}
+			said := r.audit.String() + r.log.String() + fmt.Sprint(status.Convert(err).Proto())
+			for _, element := range resp.GetCertChain() {
+				block, _ := pem.Decode([]byte(element))
+				said += string(block.Bytes)
+			}
+			for _, word := range []string{"swordfish", "Example Company"} {
+				if strings.Contains(said, word) || !strings.Contains(csrText(t, req.GetCsr()), word) {
+					t.Errorf("%q was repeated, or is not in the CSR", word)
+				}
+			}
+		})
 	}
-	der, err := asn1.Marshal(struct {
-		Info      info
-		Algorithm pkix.AlgorithmIdentifier
-		Signature asn1.BitString
-	}{
-		Info: info{
-			Subject: asn1.RawValue{FullBytes: []byte{0x30, 0}}, PublicKey: asn1.RawValue{FullBytes: spki},
-			Attributes: asn1.RawValue{FullBytes: []byte{0xa0, 0}},
-		},
-		Algorithm: pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, Parameters: asn1.NullRawValue}, // sha256WithRSAEncryption
-		Signature: asn1.BitString{Bytes: make([]byte, 2048), BitLength: 16384},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+}
+
+func csrText(t *testing.T, csr string) string {
+	t.Helper()
+	block, _ := pem.Decode([]byte(csr))
+	return string(block.Bytes)
 }

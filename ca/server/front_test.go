@@ -91,7 +91,11 @@ func serving(authority *ca.Authority) func(time.Time) (*tls.Certificate, error) 
 		if err != nil {
 			return nil, err
 		}
-		return &tls.Certificate{PrivateKey: key, Leaf: issued.Leaf, Certificate: [][]byte{issued.Leaf.Raw, issued.Issuers[0].Raw}}, nil
+		cert := &tls.Certificate{PrivateKey: key, Leaf: issued.Leaf, Certificate: [][]byte{issued.Leaf.Raw}}
+		for _, issuer := range issued.Issuers {
+			cert.Certificate = append(cert.Certificate, issuer.Raw)
+		}
+		return cert, nil
 	}
 }
 
@@ -125,7 +129,8 @@ func (st *stage) end(t *testing.T) {
 	}
 }
 
-// TestKeepalive pings every 10 s for 3 min, without and with a call open.
+// [SRV-1] A client that pings every 10 s for 3 min, without and with a call open,
+// keeps its connection.
 func TestKeepalive(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -140,10 +145,10 @@ func TestKeepalive(t *testing.T) {
 			time.Sleep(3 * time.Minute)
 			synctest.Wait()
 			if got := conn.GetState(); got != connectivity.Ready {
-				t.Errorf("[SRV-1] the connection is %v after 3 min of pings (call open: %v)", got, open)
+				t.Errorf("the connection is %v after 3 min of pings (call open: %v)", got, open)
 			}
 			if err := ask(t, conn); err != nil || st.dials.Load() != 1 {
-				t.Errorf("[SRV-1] then: %v, after %d dials", err, st.dials.Load())
+				t.Errorf("then: %v, after %d dials", err, st.dials.Load())
 			}
 			conn.Close() //nolint:errcheck // it is over
 			st.end(t)
@@ -189,7 +194,8 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	})
 }
 
-// TestShutdownFinishesCalls is told to stop while a call is held for 2 s.
+// [SRV-3] A server that is told to stop while a call is held for 2 s is not ready
+// at once, finishes the call, and ends with it.
 func TestShutdownFinishesCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStage(t, func(c *server.Config) {
@@ -207,14 +213,14 @@ func TestShutdownFinishesCalls(t *testing.T) {
 		st.stop()
 		synctest.Wait()
 		if st.front.Ready() == nil {
-			t.Error("[SRV-3] still ready, though it was told to stop")
+			t.Error("still ready, though it was told to stop")
 		}
 		if err := <-answered; err != nil {
-			t.Errorf("[SRV-3] the call that was in flight got %v", err)
+			t.Errorf("the call that was in flight got %v", err)
 		}
 		start := time.Now()
 		if err := <-st.done; err != nil || time.Since(start) > time.Second {
-			t.Errorf("[SRV-3] Serve = %v, %v after the last call", err, time.Since(start))
+			t.Errorf("Serve = %v, %v after the last call", err, time.Since(start))
 		}
 		conn.Close() //nolint:errcheck // it is over
 	})
@@ -263,7 +269,8 @@ func TestDrainingRefusesNewClients(t *testing.T) {
 	})
 }
 
-// TestShutdownEnds is told to stop with an idle connection and an open stream.
+// [SRV-3] A server that is told to stop with an idle connection and an open stream
+// says so on the stream, and ends in time.
 func TestShutdownEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStage(t, func(c *server.Config) {
@@ -277,10 +284,10 @@ func TestShutdownEnds(t *testing.T) {
 		start := time.Now()
 		st.stop()
 		if resp, err := stream.Recv(); resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING || time.Since(start) > 0 {
-			t.Errorf("[SRV-3] the stream heard %v, %v after %v; want NOT_SERVING at once", resp, err, time.Since(start))
+			t.Errorf("the stream heard %v, %v after %v; want NOT_SERVING at once", resp, err, time.Since(start))
 		}
 		if err := <-st.done; err != nil || time.Since(start) > 11*time.Second {
-			t.Errorf("[SRV-3] Serve = %v after %v, want it to end within delay and timeout", err, time.Since(start))
+			t.Errorf("Serve = %v after %v, want it to end within delay and timeout", err, time.Since(start))
 		}
 		if _, err := stream.Recv(); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("the stream that stayed open got %v", err)
@@ -487,7 +494,7 @@ func TestStreamsPerConnection(t *testing.T) {
 	})
 }
 
-// TestConnectionAge keeps a client busy past the age of its connection.
+// [SRV-2] A client that is busy past the age of its connection loses no call.
 func TestConnectionAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStage(t, func(c *server.Config) { c.Limits.ConnectionAge = time.Minute })
@@ -506,7 +513,8 @@ func TestConnectionAge(t *testing.T) {
 	})
 }
 
-// TestServingCertificateIsRenewed watches one that lives for two minutes.
+// [SRV-5] A serving certificate that lives for two minutes is good for handshakes
+// in the third, and the fifth, under its name and no other.
 func TestServingCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := material.Make(time.Now())
@@ -532,10 +540,10 @@ func TestServingCertificateIsRenewed(t *testing.T) {
 			time.Sleep(time.Minute)
 			state, err := handshake(&tls.Config{RootCAs: roots, ServerName: "localhost", NextProtos: []string{"h2"}}, own.TLS(false))
 			if err != nil || state.NegotiatedProtocol != "h2" {
-				t.Errorf("[SRV-5] a handshake after minutes: %v, %q", err, state.NegotiatedProtocol)
+				t.Errorf("a handshake after minutes: %v, %q", err, state.NegotiatedProtocol)
 			}
 			if _, err := handshake(&tls.Config{RootCAs: roots, ServerName: "other", NextProtos: []string{"h2"}}, own.TLS(false)); err == nil {
-				t.Error("[SRV-5] a handshake with another name")
+				t.Error("a handshake with another name")
 			}
 		}
 		stop()
@@ -543,6 +551,8 @@ func TestServingCertificateIsRenewed(t *testing.T) {
 	})
 }
 
+// [SRV-5] A serving certificate is renewed at two thirds of its life, and later only
+// if that fails.
 func TestServingCertificateIsRenewedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail atomic.Bool
@@ -562,7 +572,7 @@ func TestServingCertificateIsRenewedInTime(t *testing.T) {
 		for second := range 600 {
 			time.Sleep(time.Second)
 			if left := time.Until(c.Leaf().NotAfter); left < 39*time.Second {
-				t.Fatalf("[SRV-5] after %d s, %v of the certificate are left", second, left)
+				t.Fatalf("after %d s, %v of the certificate are left", second, left)
 			}
 		}
 		fail.Store(true)
@@ -570,7 +580,7 @@ func TestServingCertificateIsRenewedInTime(t *testing.T) {
 		fail.Store(false) // just in time
 		time.Sleep(10 * time.Second)
 		if left := time.Until(c.Leaf().NotAfter); left <= 0 {
-			t.Errorf("[SRV-5] the certificate expired %v ago, though it could be renewed again before", -left)
+			t.Errorf("the certificate expired %v ago, though it could be renewed again before", -left)
 		}
 		stop()
 		wg.Wait()
@@ -615,27 +625,81 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
+// [ROT-4] A self-signed CA and a second root in the bundle: clients that know the
+// first, or both, know the server.
+func TestHandshakeUnderOneOfTwoRoots(t *testing.T) {
+	a, b := newRoot(t), newRoot(t)
+	signing := []*x509.Certificate{a.Cert}
+	authority, err := ca.NewAuthority(noon, ca.Material{Signer: a.Key, Chain: signing, Roots: []*x509.Certificate{a.Cert, b.Cert}}, ca.DefaultProfile(td))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := server.NewServingCertificate(serving(authority), func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		known []*x509.Certificate
+		good  bool
+	}{
+		{"the signing root", signing, true},
+		{"both", []*x509.Certificate{b.Cert, a.Cert}, true},
+		{"the other root only", []*x509.Certificate{b.Cert}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client := &tls.Config{ServerName: "localhost", NextProtos: []string{"h2"}, RootCAs: x509.NewCertPool(), Time: func() time.Time { return noon }}
+			for _, root := range tt.known {
+				client.RootCAs.AddCert(root)
+			}
+			if _, err := handshake(client, own.TLS(false)); (err == nil) != tt.good {
+				t.Errorf("handshake: %v", err)
+			}
+		})
+	}
+}
+
+func newRoot(t *testing.T) material.Pair {
+	t.Helper()
+	root, err := material.NewRoot(noon, 365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // handshake returns the client's view of a handshake. It fails if either side
 // does, or if the server asks for a client certificate.
 func handshake(client, srv *tls.Config) (tls.ConnectionState, error) {
-	a, b := net.Pipe()
-	defer a.Close() //nolint:errcheck // a pipe
-	defer b.Close() //nolint:errcheck // a pipe
+	// With a buffer, since both sides may write at once: one its flight, the other
+	// that it has seen enough.
+	l := bufconn.Listen(1 << 16)
+	defer l.Close() //nolint:errcheck // it is over
+	go func() {
+		if b, err := l.Accept(); err == nil {
+			tls.Server(b, srv).HandshakeContext(context.Background()) //nolint:errcheck // the client hears of it
+			b.Close()                                                 //nolint:errcheck // it is over
+		}
+	}()
+	a, err := l.Dial()
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer a.Close() //nolint:errcheck // it is over
 	asked := false
 	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		asked = true
 		return &tls.Certificate{}, nil
 	}
-	go tls.Server(b, srv).HandshakeContext(context.Background()) //nolint:errcheck // the client hears of it
 	c := tls.Client(a, client)
-	err := c.HandshakeContext(context.Background())
+	err = c.HandshakeContext(context.Background())
 	if asked {
 		err = errors.Join(err, errors.New("the server asked for a client certificate"))
 	}
 	return c.ConnectionState(), err
 }
 
-// TestSizes sends more than is read.
+// [TOK-6] Metadata, like requests, are read up to a size.
 func TestSizes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -645,8 +709,8 @@ func TestSizes(t *testing.T) {
 	}{
 		{"a request of 60 KiB is read", 60 << 10, 0, codes.InvalidArgument},
 		{"one of 70 KiB is not", 70 << 10, 0, codes.ResourceExhausted},
-		{"[TOK-6] metadata of 16 KiB are read", 0, 16 << 10, codes.OK},
-		{"[TOK-6] metadata of 1 MiB are not", 0, 1 << 20, codes.Internal},
+		{"metadata of 16 KiB are read", 0, 16 << 10, codes.OK},
+		{"metadata of 1 MiB are not", 0, 1 << 20, codes.Internal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -392,11 +392,11 @@ func TestShortened(t *testing.T) {
 		}
 	}
 	if n := strings.Count(r.log.String(), "leaves are shortened"); n != 1 {
-		t.Errorf("[ROT-1] logged %d times, want once", n)
+		t.Errorf("logged %d times, want once", n)
 	}
 	const want = "# HELP bailiwick_shortened_total Certificates that live less long than they would, because a certificate on their path ends before.\n# TYPE bailiwick_shortened_total counter\nbailiwick_shortened_total 3\n"
 	if err := testutil.GatherAndCompare(r.metrics, strings.NewReader(want), "bailiwick_shortened_total"); err != nil {
-		t.Errorf("[ROT-1] %v", err)
+		t.Error(err)
 	}
 }
 
@@ -451,14 +451,14 @@ func TestManyHugeKeys(t *testing.T) {
 				req, want = &authpb.IstioCertificateRequest{Csr: huge, Metadata: good.GetMetadata()}, codes.InvalidArgument
 			}
 			if _, err := s.CreateCertificate(t.Context(), req); status.Code(err) != want {
-				t.Errorf("[CSR-6] answered %v, want %v", err, want)
+				t.Errorf("answered %v, want %v", err, want)
 			}
 		})
 	}
 	wg.Wait()
 	const want = "# HELP bailiwick_requests_total Certificate requests, by gRPC code and the reason why there was no certificate (empty if there was).\n# TYPE bailiwick_requests_total counter\nbailiwick_requests_total{code=\"InvalidArgument\",reason=\"bad-key\"} 200\nbailiwick_requests_total{code=\"OK\",reason=\"\"} 20\n"
 	if err := testutil.GatherAndCompare(r.metrics, strings.NewReader(want), "bailiwick_requests_total"); err != nil {
-		t.Errorf("[CSR-6] %v", err)
+		t.Error(err)
 	}
 }
 

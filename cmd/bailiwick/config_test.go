@@ -147,6 +147,7 @@ func TestNodeAgents(t *testing.T) {
 		{"[OPS-1] the default follows the Istio namespace", "istioNamespace: mesh", "[mesh/ztunnel]"},
 		{"[OPS-1] a list stands alone", "nodeAgents: [kube-system/zt, a/b]", "[kube-system/zt a/b]"},
 		{"[OPS-1] an empty list trusts nobody", "nodeAgents: []", "[]"},
+		{"[NODE-2] spaces and a trailing comma do not matter", "nodeAgents: [ istio-system/ztunnel , a/b , ]", "[istio-system/ztunnel a/b]"},
 		{"[NODE-2] spaces around an entry do not matter", "nodeAgents: [' istio-system/ztunnel ']", "[istio-system/ztunnel]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

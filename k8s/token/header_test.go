@@ -80,7 +80,7 @@ func TestClusterID(t *testing.T) {
 	}
 }
 
-// TestTOK6 presents values that are made to be expensive, 500 of each at a time.
+// TOK-6: values that are made to be expensive, 500 of each at a time.
 func TestTOK6(t *testing.T) {
 	const atOnce, each = 500, 4 << 10 // bytes that may be allocated for one value
 	a := newAPI(rsaSigner())

@@ -63,6 +63,7 @@ func TestReviews(t *testing.T) {
 		{"it is not, and nothing else", func(s *status) { *s = status{Error: "invalid bearer token"} }, authz.ReviewRefused},
 		{"TOK-2: no audience", func(s *status) { s.Audiences = nil }, authz.ReviewRefused},
 		{"TOK-2: another audience", func(s *status) { s.Audiences = []string{"other"} }, authz.ReviewRefused},
+		{"TOK-1: the API server's audience", func(s *status) { s.Audiences = []string{issuer} }, authz.ReviewRefused},
 		{"TOK-2: ours and another audience", func(s *status) { s.Audiences = []string{"other", "istio-ca"} }, ""},
 		{"another account", func(s *status) { s.User.Username = "system:serviceaccount:istio-system:istiod" }, authz.ReviewRefused},
 		{"no account", func(s *status) { s.User.Username = "" }, authz.ReviewRefused},
@@ -168,7 +169,7 @@ func TestWhenReviewsAreAskedFor(t *testing.T) {
 	}
 }
 
-// TestTOK3 has a cluster that scales up, at the defaults: 600 tokens that are
+// TOK-3: a cluster that scales up, at the defaults: 600 tokens that are
 // all to be reviewed, in 5 s and at once, by an API server that takes 2 ms.
 func TestTOK3(t *testing.T) {
 	for _, within := range []time.Duration{0, 5 * time.Second} {
@@ -277,7 +278,7 @@ func TestAReviewThatHangs(t *testing.T) {
 	}, a.reviewing)
 }
 
-// TestTOK5 checks that no verdict outlives the token, or 10 s.
+// TOK-5: no verdict outlives the token, or 10 s.
 func TestTOK5(t *testing.T) {
 	a := newAPI(rsaSigner())
 	a.say(reviewed())

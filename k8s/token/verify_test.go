@@ -45,11 +45,11 @@ func TestTokens(t *testing.T) {
 		{"a second configured issuer", func(d *draft) { d.claims["iss"] = "https://old.example" }, ""},
 
 		{"one audience that is no array", func(d *draft) { d.claims["aud"] = "istio-ca" }, ""},
-		{"ours among its audiences", func(d *draft) { d.claims["aud"] = []string{"vault", "istio-ca"} }, authz.WrongAudience},
+		{"TOK-1: ours among its audiences", func(d *draft) { d.claims["aud"] = []string{"vault", "istio-ca"} }, authz.WrongAudience},
 		{"TOK-1: both of ours", func(d *draft) { d.claims["aud"] = []string{"istio-ca", "bailiwick"} }, ""},
-		{"our second audience", func(d *draft) { d.claims["aud"] = []string{"bailiwick"} }, ""},
+		{"TOK-1: our second audience", func(d *draft) { d.claims["aud"] = []string{"bailiwick"} }, ""},
 		{"TOK-1: the API server's audience", func(d *draft) { d.claims["aud"] = []string{issuer} }, authz.WrongAudience},
-		{"an audience with a suffix", func(d *draft) { d.claims["aud"] = []string{"istio-ca/"} }, authz.WrongAudience},
+		{"TOK-1: an audience with a suffix", func(d *draft) { d.claims["aud"] = []string{"istio-ca/"} }, authz.WrongAudience},
 		{"an empty audience", func(d *draft) { d.claims["aud"] = "" }, authz.WrongAudience},
 		{"no aud", func(d *draft) { delete(d.claims, "aud") }, authz.BadToken},
 		{"no audiences", func(d *draft) { d.claims["aud"] = []string{} }, authz.BadToken},
@@ -324,7 +324,7 @@ func TestUnboundTokens(t *testing.T) {
 	wantReason(t, v, d.String(), authz.NotPodBound)
 }
 
-// TestTOK1 checks that the message has the wanted and the presented audience.
+// TOK-1: the message has the wanted and the presented audience.
 func TestTOK1(t *testing.T) {
 	v := newAPI(rsaSigner()).verifier(t, at(noon))
 	d := ztunnel(noon, rsaSigner())

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/bailiwick-ca/bailiwick/authz"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,6 +181,10 @@ func TestNODE5ADeletionSeenOnlyThroughARelist(t *testing.T) {
 		if proven := time.Since(v.pods.age.since()) < time.Minute+time.Second; proven == s.streams {
 			t.Errorf("proven anew: %v", proven)
 		}
+		c := &liveCluster{pods: []*pod{newPod(podObject("istio-system", "zt-1", "ztunnel", "n1", "p-zt-1"))}}
+		v.live.api = c.api()
+		authorize(t, v, authz.NotOnNode, time.Second)
+		time.Sleep(2 * time.Second) // whoever serves live reads goes home
 	})
 }
 

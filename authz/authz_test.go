@@ -167,6 +167,18 @@ func TestDetails(t *testing.T) {
 	}
 }
 
+// [NODE-2] The operator is told who asked, and which node agents there are.
+func TestDetailNamesTheNodeAgents(t *testing.T) {
+	w, _, cart := small(t)
+	w.policy.NodeAgents = accounts([]string{"istio-system/ztunnel", "kube-system/zt"})
+	g, err := w.policy.Authorize(t.Context(), cart, "spiffe://cluster.local/ns/istio-system/sa/ztunnel")
+	wantDenied(t, g, err, authz.NotANodeAgent)
+	const want = "shop/cart asks for istio-system/ztunnel, but the node agents are [istio-system/ztunnel kube-system/zt]"
+	if !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // TestNames has the longest names that there are, and names a byte longer.
 func TestNames(t *testing.T) {
 	n := func(of string, times int) string { return strings.Repeat(of, times) }

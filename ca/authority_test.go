@@ -86,7 +86,7 @@ func noSKI(c *x509.Certificate) {
 	c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}})
 }
 
-// Each certificate on the path is judged, wherever it stands.
+// CA-6, CSR-8, OPS-5: each certificate on the path is judged, wherever it stands.
 func TestPathIsJudged(t *testing.T) {
 	for place, name := range []string{"root", "intermediate", "issuer"} {
 		for _, tt := range pathFaults() {
@@ -206,7 +206,7 @@ func TestExpiredRoot(t *testing.T) {
 			t.Errorf("NewAuthority: %v", err)
 		}
 	})
-	t.Run("a root renewed with its key and name lasts as long as the newer one", func(t *testing.T) {
+	t.Run("ROT-6 a root renewed with its key and name lasts as long as the newer one", func(t *testing.T) {
 		newer := newCA(t, "root", root.key, nil, func(c *x509.Certificate) { c.NotAfter = noon.AddDate(9, 0, 0) })
 		long := newCA(t, "issuer", newP256(t), root, func(c *x509.Certificate) { c.NotAfter = noon.AddDate(5, 0, 0) })
 		a := newAuthority(t, ca.Material{Signer: long.key, Chain: certs(long), Roots: certs(root, newer)}, ca.DefaultProfile(trustDomain))

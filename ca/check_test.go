@@ -106,6 +106,8 @@ func revalue(c *x509.Certificate, last int, value ...byte) {
 	}
 }
 
+// CSR-2, CSR-3, CSR-7, CSR-8, CSR-9, ROT-1: a leaf that departs from what was granted
+// in one thing, whatever it is.
 func TestCheck(t *testing.T) {
 	named := func(u *url.URL) func(*x509.Certificate) {
 		return func(c *x509.Certificate) { c.URIs = []*url.URL{u} }

@@ -214,7 +214,7 @@ func TestIssueBetweenSeconds(t *testing.T) {
 	}
 }
 
-// Every chain is judged by verifiers other than our own.
+// CSR-3, CSR-8, CSR-9: every chain is judged by verifiers other than our own.
 func TestMatrix(t *testing.T) {
 	kinds := []string{"P-256", "P-384", "RSA-2048", "Ed25519"}
 	for _, caKind := range kinds {
@@ -330,8 +330,8 @@ func parseAll(t *testing.T, text string) []*x509.Certificate {
 	return all
 }
 
-// The reply is laid out for clients that read one certificate from each element
-// but the last.
+// CA-1, CA-3, CA-4, ROT-4: the reply is laid out for clients that read one
+// certificate from each element but the last.
 func TestElements(t *testing.T) {
 	root := newCA(t, "root", newP256(t), nil)
 	other := newCA(t, "other", newP256(t), nil)

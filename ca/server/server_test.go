@@ -183,7 +183,7 @@ func TestAnswers(t *testing.T) {
 		outward string
 		reason  string
 	}{
-		{"a token that is not accepted", []func(*server.Config){authenticate(authz.Deny(authz.WrongAudience, "%v", secret))}, nil, codes.Unauthenticated, "unauthenticated", "wrong-audience"},
+		{"[TOK-1] a token for another audience", []func(*server.Config){authenticate(authz.Deny(authz.WrongAudience, "%v", secret))}, nil, codes.Unauthenticated, "unauthenticated", "wrong-audience"},
 		{"[TOK-4] a caller that has gone", []func(*server.Config){denied(authz.CallerGone)}, nil, codes.Unauthenticated, "unauthenticated", "caller-gone"},
 		{"a caller that has finished", []func(*server.Config){denied(authz.CallerDone)}, nil, codes.Unauthenticated, "unauthenticated", "caller-finished"},
 		{"a token that cannot be checked now", []func(*server.Config){authenticate(&authz.Undecided{Reason: authz.KeysTooOld, Err: secret})}, nil, codes.Unavailable, "cannot tell now, try again", "keys-too-old"},

@@ -73,7 +73,7 @@ func constants(t *testing.T, path string) []string {
 	return words
 }
 
-// TestPermissionsAreDocumented compares the ClusterRole on the page about
+// [OPS-4] TestPermissionsAreDocumented compares the ClusterRole on the page about
 // running with what the code declares that it needs.
 func TestPermissionsAreDocumented(t *testing.T) {
 	_, page, _ := strings.Cut(readFile(t, "../../docs/running.md"), "```yaml\n")

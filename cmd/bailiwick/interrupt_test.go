@@ -25,7 +25,8 @@ func stubborn() {
 	select {}
 }
 
-// TestSecondInterrupt interrupts a process that goes on after the first one.
+// [SRV-3] A signal tells a process to stop, and a second one ends it, should it go
+// on all the same.
 func TestSecondInterrupt(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -15,6 +15,8 @@ import (
 	"github.com/bailiwick-ca/bailiwick/e2e/scenario"
 )
 
+// [OPS-4] Everything that the scenarios need is done as an account that may do what
+// the code declares, and nothing else: see serve.
 func TestScenarios(t *testing.T) {
 	all, err := scenario.All()
 	if err != nil {

@@ -119,7 +119,7 @@ func (s *apiServer) objects(resource string) []any {
 	return []any{o}
 }
 
-// The role that is made of Permissions must permit what the code does, and
+// OPS-4: the role that is made of Permissions must permit what the code does, and
 // nothing else.
 func TestPermissionsAreWhatIsAskedOfTheAPI(t *testing.T) {
 	s := &apiServer{asked: make(map[string]bool)}

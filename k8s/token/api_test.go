@@ -155,6 +155,7 @@ func TestSubjectOf(t *testing.T) {
 	}
 }
 
+// OPS-4: the same of tokens.
 func TestPermissions(t *testing.T) {
 	paths := rbacv1.PolicyRule{NonResourceURLs: []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}, Verbs: []string{"get"}}
 	reviews := rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}}

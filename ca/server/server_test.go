@@ -243,15 +243,15 @@ func TestAnswers(t *testing.T) {
 func (r *rig) wantRefused(t *testing.T, err error, code codes.Code, outward, reason string) {
 	t.Helper()
 	st := status.Convert(err)
-	var line struct{ RequestID, Reason, Code string }
+	var line struct{ RequestID, Reason, Code, Detail string }
 	if err := json.Unmarshal(r.audit.Bytes(), &line); err != nil {
 		t.Fatalf("the audit log is not one line: %v\n%s", err, r.audit.String())
 	}
 	if want := fmt.Sprintf("%s (request %s)", outward, line.RequestID); st.Code() != code || st.Message() != want {
 		t.Errorf("answered %v %q, want %v %q", st.Code(), st.Message(), code, want)
 	}
-	if line.Reason != reason || line.Code != code.String() {
-		t.Errorf("recorded %s (%s), want %s (%s)", line.Reason, line.Code, reason, code)
+	if line.Reason != reason || line.Code != code.String() || line.Detail == "" {
+		t.Errorf("recorded %s (%s): %q; want %s (%s)", line.Reason, line.Code, line.Detail, reason, code)
 	}
 	info, _ := st.Details()[0].(*errdetails.ErrorInfo)
 	if info.GetReason() != outward || info.GetDomain() != "bailiwick" || info.GetMetadata()["requestId"] != line.RequestID {

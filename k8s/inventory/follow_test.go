@@ -188,6 +188,21 @@ func TestNODE5ADeletionSeenOnlyThroughARelist(t *testing.T) {
 	})
 }
 
+// NODE-5: the same holds for nodes and accounts.
+func TestNODE5ARelistIsAllThereIs(t *testing.T) {
+	v := newTestInventory(t)
+	v.sync(t)
+	q := cart()
+	if f := v.index.facts(noon(), &q); f.Node.UID == "" || f.CallerAccount.UID == "" || f.TargetAccount.UID == "" {
+		t.Fatalf("not there before: %+v", f)
+	}
+	must(t, v.nodes.Replace([]any{metaObject("", "n2", "u-n2")}, "200"))
+	must(t, v.accounts.Replace([]any{metaObject("istio-system", "ztunnel", "a-ztunnel")}, "200"))
+	if f := v.index.facts(noon(), &q); f.Node.UID != "" || f.CallerAccount.UID == "" || f.TargetAccount.UID != "" {
+		t.Errorf("after lists without the node and the account: %+v", f)
+	}
+}
+
 // A store that was restored from a backup, without a pod that we have seen: the
 // next probe notices, nothing is proven until everything was listed from nothing,
 // and then the pod is gone.

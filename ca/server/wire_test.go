@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -94,28 +95,55 @@ func TestPingsWithoutEnd(t *testing.T) {
 		if err := ask(t, calm); err != nil {
 			t.Fatal(err)
 		}
-		w := st.wire(t)
-		var frames []frame
-		var reading sync.WaitGroup
-		reading.Go(func() { frames = w.read() })
-		start, err := time.Now(), error(nil)
-		for err == nil && time.Since(start) < time.Minute {
-			time.Sleep(100 * time.Millisecond)
-			err = w.send(framePing, 0, 0, make([]byte, 8))
-		}
-		reading.Wait()
-		last := frames[len(frames)-1]
-		if err == nil || last.kind != frameGoAway || binary.BigEndian.Uint32(last.payload[4:]) != enhanceYourCalm || string(last.payload[8:]) != "too_many_pings" {
-			t.Errorf("after %v of pings: %v, and the last frame is %+v", time.Since(start), err, last)
+		if err := st.ping(t, 100*time.Millisecond, time.Minute); !errors.Is(err, errTooManyPings) {
+			t.Errorf("pings without end: %v", err)
 		}
 		time.Sleep(time.Minute)
 		if err := ask(t, calm); err != nil || st.dials.Load() != 1 {
 			t.Errorf("the other client got %v, after %d dials", err, st.dials.Load())
 		}
 		calm.Close() //nolint:errcheck // it is over
-		w.Close()    //nolint:errcheck // it is over
 		st.end(t)
 	})
+}
+
+// [SRV-1] 5 s between pings are enough, and a little less is not.
+func TestPingsAtTheLimit(t *testing.T) {
+	for every, want := range map[time.Duration]error{5 * time.Second: nil, 4900 * time.Millisecond: errTooManyPings} {
+		t.Run(every.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := newStage(t, nil)
+				if err := st.ping(t, every, 3*time.Minute); !errors.Is(err, want) {
+					t.Errorf("3 min of pings: %v, want %v", err, want)
+				}
+				st.end(t)
+			})
+		})
+	}
+}
+
+var errTooManyPings = errors.New("too_many_pings")
+
+// ping pings for so long. The error is why the server hung up before.
+func (st *stage) ping(t *testing.T, every, long time.Duration) error {
+	t.Helper()
+	w := st.wire(t)
+	var frames []frame
+	var reading sync.WaitGroup
+	reading.Go(func() { frames = w.read() })
+	start, err := time.Now(), error(nil)
+	for err == nil && time.Since(start) < long {
+		time.Sleep(every)
+		err = w.send(framePing, 0, 0, make([]byte, 8))
+	}
+	synctest.Wait()
+	w.Close() //nolint:errcheck // it is over
+	reading.Wait()
+	last := frames[len(frames)-1]
+	if last.kind == frameGoAway && binary.BigEndian.Uint32(last.payload[4:]) == enhanceYourCalm && string(last.payload[8:]) == errTooManyPings.Error() {
+		return errTooManyPings
+	}
+	return err
 }
 
 // [TOK-6] Clients that send 1 MiB of metadata though they were told the limit, 20

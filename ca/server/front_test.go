@@ -360,6 +360,9 @@ func TestStaleReplicaSendsClientsElsewhere(t *testing.T) {
 				if n := st.dials.Load(); n < tt.min || n > tt.max {
 					t.Errorf("%d connections in five minutes, want %d to %d", n, tt.min, tt.max)
 				}
+				if sent := values(t, st.metrics)["bailiwick_sent_elsewhere_total"]; int32(sent) != st.dials.Load()-1 {
+					t.Errorf("they were sent elsewhere %v times, and there were %d connections", sent, st.dials.Load())
+				}
 				conn.Close() //nolint:errcheck // it is over
 				st.end(t)
 			})

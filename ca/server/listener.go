@@ -119,6 +119,13 @@ func (s *sharedListener) refused(host string) {
 	}
 }
 
+// open returns how many connections there are.
+func (s *sharedListener) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
 func (s *sharedListener) uncount(host string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

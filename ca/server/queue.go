@@ -110,6 +110,16 @@ func (q *queue) leave(p party) {
 	q.admit()
 }
 
+// load returns how many requests are running and waiting.
+func (q *queue) load() (running, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range q.ring {
+		waiting += len(t.waiting)
+	}
+	return q.running, waiting
+}
+
 // giveUp removes a waiting request. It reports false if it has been admitted.
 func (q *queue) giveUp(p party, admitted chan struct{}) bool {
 	q.mu.Lock()

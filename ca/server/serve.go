@@ -99,6 +99,7 @@ func (f *Front) generations(ctx, running context.Context) {
 			g.Stop()
 			return
 		case <-elsewhere:
+			f.server.metrics.sentElsewhere.Inc()
 			child.Close() //nolint:errcheck // it never fails
 			<-served      // no connection is on its way to a server that is stopping
 			stopping.Go(func() { f.stopGracefully(g) })
@@ -206,6 +207,7 @@ func (f *Front) writeRepeats(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := f.server.audit.flush(ctx, f.server.cfg.Now(), false); err != nil {
+		f.server.metrics.auditFailures.Inc()
 		f.server.cfg.Log.LogAttrs(ctx, slog.LevelError, "cannot write the audit record", slog.Any("error", err))
 	}
 }

@@ -94,7 +94,11 @@ func (s *Server) CreateCertificate(ctx context.Context, req *authpb.IstioCertifi
 	r := &record{id: newRequestID(), peer: peerAddress(ctx)}
 	resp, err := s.recovered(ctx, req, r)
 	out := s.outcome(ctx, r, err)
-	if unrecorded := s.record(ctx, r, out); unrecorded != nil {
+	watch := s.stopwatch()
+	unrecorded := s.record(ctx, r, out)
+	end := watch.lap(stepRecord)
+	if unrecorded != nil {
+		s.metrics.auditFailures.Inc()
 		s.cfg.Log.LogAttrs(ctx, slog.LevelError, "cannot write the audit record", slog.String("requestId", r.id), slog.Any("error", unrecorded))
 		if err == nil {
 			// What is not on record is not issued.
@@ -102,7 +106,7 @@ func (s *Server) CreateCertificate(ctx context.Context, req *authpb.IstioCertifi
 			out = s.outcome(ctx, r, err)
 		}
 	}
-	s.metrics.observe(out, s.cfg.Now().Sub(start))
+	s.metrics.observe(r, out, start, end)
 	if out.stale() {
 		select {
 		case s.stale <- struct{}{}:
@@ -132,6 +136,7 @@ var errNoRecord = errors.New("the audit record could not be written")
 func (s *Server) recovered(ctx context.Context, req *authpb.IstioCertificateRequest, r *record) (resp *authpb.IstioCertificateResponse, err error) {
 	defer func() {
 		if p := recover(); p != nil {
+			s.metrics.panics.Inc()
 			// The value may hold what the caller sent, so only its type is logged.
 			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "recovered from a panic",
 				slog.String("requestId", r.id), slog.String("type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))
@@ -149,29 +154,42 @@ var errPanic = errors.New("recovered from a panic")
 // handle is the way of a request, from text to certificate. What is learned on
 // the way goes into the record.
 func (s *Server) handle(ctx context.Context, req *authpb.IstioCertificateRequest, r *record) error {
+	watch := s.stopwatch()
 	md, _ := metadata.FromIncomingContext(ctx)
 	caller, err := s.cfg.Authenticate(ctx, md.Get("authorization"), md.Get("clusterid"))
+	watch.lap(stepAuthenticate)
 	if err != nil {
 		return err
 	}
 	r.caller = caller
 	leave, err := s.queue.enter(ctx, s.party(caller))
+	watch.lap(stepQueue)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if r.want, err = wantedIdentity(req); err != nil {
-		return err
-	}
-	csr, err := ca.ParseCSR(req.GetCsr())
+	csr, err := parse(req, r)
+	watch.lap(stepParse)
 	if err != nil {
 		return err
 	}
-	if r.grant, err = s.cfg.Authorize(ctx, caller, r.want); err != nil {
+	r.grant, err = s.cfg.Authorize(ctx, caller, r.want)
+	watch.lap(stepAuthorize)
+	if err != nil {
 		return err
 	}
 	r.issued, err = s.issue(ctx, req, csr, r.grant)
+	watch.lap(stepIssue)
 	return err
+}
+
+// parse returns the CSR of req. What identity it asks for goes into the record.
+func parse(req *authpb.IstioCertificateRequest, r *record) (*ca.CSR, error) {
+	var err error
+	if r.want, err = wantedIdentity(req); err != nil {
+		return nil, err
+	}
+	return ca.ParseCSR(req.GetCsr())
 }
 
 // party returns whose turn a request takes. A node's agent and its other pods

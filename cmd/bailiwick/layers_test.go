@@ -46,7 +46,7 @@ func worlds() map[string]string {
 		"google.golang.org/protobuf":     "ca/server cmd/bailiwick proto/istio/v1/auth k8s/inventory k8s/token",
 		"k8s.io":                         "k8s/inventory k8s/token cmd/bailiwick",
 		"github.com/golang-jwt/jwt":      "k8s/token cmd/bailiwick",
-		"github.com/prometheus":          "ca/server k8s/token cmd/bailiwick",
+		"github.com/prometheus":          "ca/server cmd/bailiwick",
 		"github.com/spf13":               "cmd/bailiwick k8s/inventory k8s/token", // client-go brings pflag
 		"github.com/spiffe/go-spiffe/v2": "authz ca ca/material ca/server k8s/inventory k8s/token cmd/bailiwick",
 	}

@@ -75,7 +75,7 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
 	cl, err := newCluster(ctx, c, k, log)
 	if err != nil {
 		return err
@@ -83,20 +83,21 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	policy := c.policy(cl.inventory, k.ownAccount(log), time.Now)
 	s, err := newService(parts{
 		config: c, policy: policy, authenticate: cl.tokens.Verify, authority: authority,
-		audit: slog.NewJSONHandler(stdout, nil), log: log, metrics: metrics, listener: listeners[0], now: time.Now,
+		audit: slog.NewJSONHandler(stdout, nil), log: log, metrics: registry, listener: listeners[0], now: time.Now,
 		ready: func() error { return notReady(cl, authority, time.Now()) },
 	})
 	if err != nil {
 		return err
 	}
-	if err := register(metrics, c, cl, authority, s); err != nil {
+	watching := observer{config: c, cluster: cl, service: s, authority: func() *ca.Authority { return authority }, now: time.Now}
+	if err := watching.register(registry); err != nil {
 		return err
 	}
 	log.Info("serving", slog.String("address", listeners[0].Addr().String()), slog.String("http", listeners[1].Addr().String()),
 		slog.String("trustDomain", c.TrustDomain), slog.Any("nodeAgents", c.NodeAgents), slog.String("issuer", ca.Describe(authority.Issuer())))
 	watch := func(ctx context.Context) error { return cl.run(ctx, policy.NodeAgents) }
 	return runAll(ctx, watch, s, func(ctx context.Context) error {
-		return serveHTTP(ctx, listeners[1], newAdmin(s.front.Ready, metrics))
+		return serveHTTP(ctx, listeners[1], newAdmin(s.front.Ready, registry))
 	})
 }
 

@@ -426,12 +426,19 @@ func TestPastTheBudgetNothingIsDecided(t *testing.T) {
 		v.live.budget = rate.NewLimiter(1, 4) // a read is 2 for the node, and 1 for a pod that is elsewhere
 		q := cart()
 		confirm(v, q).want(t, "", 0, 0)
+		if n := v.Remembered(); n != 1 {
+			t.Errorf("%d answers are remembered, want the first", n)
+		}
 		q.Caller.Node = "n2"
 		confirm(v, q).want(t, authz.NoCapacity, 0, 0)
 		time.Sleep(3 * time.Second)
 		confirm(v, q).want(t, "", 0, 0)
 		if c.reads() != 3 {
 			t.Errorf("%d live reads, want 3, of which one was not completed", c.reads())
+		}
+		want := map[string]uint64{"ok": 7, "failed": 0, "over-budget": 1}
+		if diff := cmp.Diff(want, v.LiveRequests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -479,6 +486,9 @@ func TestNoMoreThanAllowedWaitForFacts(t *testing.T) {
 			q := cart()
 			q.Caller.Node = fmt.Sprint("n", i)
 			waiting = append(waiting, later(v, q))
+		}
+		if n := v.Confirming(); n != 5 {
+			t.Errorf("%d are being confirmed, want 5", n)
 		}
 		confirm(v, cart()).want(t, authz.NoCapacity, 0, 0)
 		for _, a := range waiting {
@@ -571,6 +581,9 @@ func TestWhatTheAPIDoesNotSayIsNotANo(t *testing.T) {
 			inBubble(t, func(t *testing.T, v *Inventory, c *liveCluster) {
 				test.change(c)
 				confirm(v, cart()).want(t, test.reason, 0, test.took)
+				if n := v.LiveRequests()["failed"]; n != 1 {
+					t.Errorf("%d requests are counted as failed, want 1", n)
+				}
 				c.fails, c.delay = "", 0
 				confirm(v, cart()).want(t, "", 0, time.Second) // trouble is not remembered
 			})

@@ -25,6 +25,9 @@ type counts struct {
 	ended      [allMeans]atomic.Uint64
 }
 
+// liveCounts are of requests to the API on behalf of live reads.
+type liveCounts struct{ ok, failed, overBudget atomic.Uint64 }
+
 func (c *counts) of(m means) *atomic.Uint64 { return &c.ended[m] }
 
 // Confirmed returns how many calls of [Inventory.Confirm] ended by which means:
@@ -35,4 +38,17 @@ func (v *Inventory) Confirmed() map[string]uint64 {
 		all[m.String()] = v.counts.of(m).Load()
 	}
 	return all
+}
+
+// Confirming returns how many calls of [Inventory.Confirm] are under way.
+func (v *Inventory) Confirming() int { return int(v.counts.confirming.Load()) }
+
+// Remembered returns how many answers of [Inventory.Confirm] are remembered.
+func (v *Inventory) Remembered() int { return v.memory.size() }
+
+// LiveRequests returns how many requests live reads made of the API, by what
+// came of them: "ok" or "failed"; or "over-budget", and then none was made.
+func (v *Inventory) LiveRequests() map[string]uint64 {
+	c := &v.live.counts
+	return map[string]uint64{"ok": c.ok.Load(), "failed": c.failed.Load(), "over-budget": c.overBudget.Load()}
 }

@@ -23,6 +23,7 @@ type reader struct {
 	spacing time.Duration // between the beginnings of two reads of a node
 	timeout time.Duration // of a read
 	maxJoin int           // who share a read
+	counts  liveCounts
 
 	mu     sync.Mutex
 	lines  map[string]*line         // by node
@@ -268,11 +269,14 @@ func (r *reader) lookAtAccount(ctx context.Context, x *index, node string, name 
 // ask makes one request on behalf of a node, if the budget allows it.
 func ask[N, R any](ctx context.Context, r *reader, node string, name N, request func(context.Context, N) (R, error)) (answer R, err error) {
 	if err := r.spend(node); err != nil {
+		r.counts.overBudget.Add(1)
 		return answer, err
 	}
 	answer, err = request(ctx, name)
 	if err != nil {
+		r.counts.failed.Add(1)
 		return answer, undecided(authz.APITrouble, "reading %v for node %s: %w", name, node, err)
 	}
+	r.counts.ok.Add(1)
 	return answer, nil
 }

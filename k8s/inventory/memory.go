@@ -93,3 +93,10 @@ func (m *memory) forgetOld(now time.Time) {
 	clear(m.oldest[:n])
 	m.oldest = m.oldest[n:]
 }
+
+// size returns how much is remembered, and not yet dropped.
+func (m *memory) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.oldest)
+}

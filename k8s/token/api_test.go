@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -167,47 +166,14 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestStatus(t *testing.T) {
 	a := newAPI(rsaSigner())
 	v := a.verifier(t, at(noon))
-	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(v); err != nil {
-		t.Fatal(err)
-	}
 	text := ztunnel(noon, rsaSigner()).String()
 	wantOK(t, v, text)
 	wantOK(t, v, text)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make(map[string]float64)
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			name := family.GetName()
-			for _, label := range m.GetLabel() {
-				name += "/" + label.GetValue()
-			}
-			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
-	}
-	want := map[string]float64{
-		"bailiwick_token_keys":                        1,
-		"bailiwick_token_keys_read_timestamp_seconds": float64(noon.Unix()),
-		"bailiwick_token_remembered":                  1,
-		"bailiwick_token_key_readings_total/ok":       1,
-		"bailiwick_token_key_readings_total/failed":   0,
-		"bailiwick_token_checks_total/yes":            1,
-		"bailiwick_token_checks_total/no":             1,
-		"bailiwick_token_reviews_total/accepted":      0,
-		"bailiwick_token_reviews_total/refused":       0,
-		"bailiwick_token_reviews_total/failed":        0,
-		"bailiwick_token_reviews_total/over-budget":   0,
-		"bailiwick_token_cluster_ids_total/absent":    0,
-		"bailiwick_token_cluster_ids_total/known":     0,
-		"bailiwick_token_cluster_ids_total/other":     2,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	want := token.Status{Keys: 1, KeysReadAt: noon, KeyReadings: 1, Remembered: 1, Hits: 1, Misses: 1, ClusterOther: 2}
+	if diff := cmp.Diff(want, v.Status()); diff != "" {
 		t.Error(diff)
 	}
 }

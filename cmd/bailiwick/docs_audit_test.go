@@ -109,8 +109,18 @@ func TestTooLargeLeavesNothing(t *testing.T) {
 	}
 }
 
-// asker returns what asks as the agent of node-a.
+// asker returns what asks as the agent of node-a, and only whether it got it.
 func asker(t *testing.T, d *demonstration) func(identity string) error {
+	t.Helper()
+	ask := replier(t, d)
+	return func(identity string) error {
+		_, err := ask(identity)
+		return err
+	}
+}
+
+// replier returns what asks as the agent of node-a.
+func replier(t *testing.T, d *demonstration) func(identity string) (*reply, error) {
 	t.Helper()
 	caller, err := d.objects.caller("istio-system/ztunnel-a")
 	if err != nil {
@@ -127,9 +137,8 @@ func asker(t *testing.T, d *demonstration) func(identity string) error {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.close() }) //nolint:errcheck // every answer is there
-	return func(identity string) error {
-		_, err := c.request(t.Context(), ask{token: token, identity: identity})
-		return err
+	return func(identity string) (*reply, error) {
+		return c.request(t.Context(), ask{token: token, identity: identity})
 	}
 }
 

@@ -18,6 +18,19 @@ import (
 // has it.
 type documentedField struct{ Name, Default string }
 
+// comments returns the comments of a struct's fields in config.go, by the name
+// that the file has for them, without the defaults with which they end.
+func comments(t *testing.T, typ string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, f := range structFields(t, typ) {
+		text := strings.Join(strings.Fields(f.Doc.Text()), " ")
+		text, _, _ = strings.Cut(text, " Default ")
+		all[commentedField(t, f).Name] = text
+	}
+	return all
+}
+
 // TestConfigIsDocumented wants the same fields with the same defaults in the
 // comments of the structs and in the tables of docs/configuration.md.
 func TestConfigIsDocumented(t *testing.T) {
@@ -44,19 +57,27 @@ func configRows(page, heading string) [][]string {
 // with which their comments end.
 func commentedFields(t *testing.T, typ string) []documentedField {
 	t.Helper()
+	var fields []documentedField
+	for _, f := range structFields(t, typ) {
+		fields = append(fields, commentedField(t, f))
+	}
+	return fields
+}
+
+// structFields returns the fields of a struct in config.go.
+func structFields(t *testing.T, typ string) []*ast.Field {
+	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fields []documentedField
+	var fields []*ast.Field
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok || spec.Name.Name != typ {
 			return true
 		}
-		for _, f := range spec.Type.(*ast.StructType).Fields.List {
-			fields = append(fields, commentedField(t, f))
-		}
+		fields = spec.Type.(*ast.StructType).Fields.List
 		return false
 	})
 	return fields

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"os"
@@ -106,5 +107,26 @@ func TestAuditLines(t *testing.T) {
 	}
 	if len(examples) != 4 {
 		t.Errorf("the page has %d examples, want 4", len(examples))
+	}
+}
+
+// TestAuditBoundsAreDocumented wants the bounds of the audit record on its page.
+func TestAuditBoundsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/audit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Limits{}.withDefaults()
+	for _, bound := range []string{
+		fmt.Sprintf("Beyond %d identities of one caller", l.AuditLinesPerCaller),
+		fmt.Sprintf("Beyond %d kinds in all", l.AuditRepeats),
+		fmt.Sprintf("of which %d bytes are kept", maxText),
+		fmt.Sprintf("A message over %d KiB", l.MessageSize>>10),
+		map[time.Duration]string{time.Minute: "summed up once a minute"}[repeatEvery],
+		`"` + others + `"`,
+	} {
+		if bound == "" || !strings.Contains(string(page), bound) {
+			t.Errorf("docs/audit.md does not say %q", bound)
+		}
 	}
 }

@@ -50,8 +50,7 @@ func typesOf(s reflect.Type, prefix string, all map[string]string) {
 		reflect.String: "string", reflect.Bool: "bool", reflect.Slice: "list", reflect.Int64: "duration", reflect.Int: "integer",
 		reflect.Float32: "number", reflect.Struct: "mapping",
 	}
-	for i := range s.NumField() {
-		f := s.Field(i)
+	for f := range s.Fields() {
 		name := prefix + f.Tag.Get("json")
 		all[name] = words[f.Type.Kind()]
 		if f.Type.Kind() == reflect.Struct {

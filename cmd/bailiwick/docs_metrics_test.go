@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"io"
 	"log/slog"
 	"net"
 	"net/http/httptest"
@@ -134,7 +133,7 @@ func scrape(t *testing.T) []server.Metric {
 	registry := prometheus.NewPedanticRegistry()
 	s, err := newService(parts{
 		config: config, policy: config.policy(cl.inventory, authz.ServiceAccount{}, time.Now), authenticate: cl.tokens.Verify,
-		authority: authority, audit: slog.NewJSONHandler(io.Discard, nil), log: discard(), metrics: registry, listener: listener,
+		authority: authority, audit: slog.DiscardHandler, log: discard(), metrics: registry, listener: listener,
 		ready: func() error { return nil }, now: time.Now,
 	})
 	if err != nil {
@@ -232,7 +231,9 @@ func TestExpiryFollowsTheMaterial(t *testing.T) {
 	for _, life := range []time.Duration{24 * time.Hour, 48 * time.Hour} {
 		current = made(life)
 		got := make(map[string]float64)
-		o.observeMaterial(func(name string, value float64, label ...string) { got[strings.Join(append([]string{name}, label...), "/")] = value })
+		o.observeMaterial(func(name string, value float64, label ...string) {
+			got[strings.Join(append([]string{name}, label...), "/")] = value
+		})
 		end := float64(now.Add(life).Unix())
 		want := map[string]float64{
 			"bailiwick_path_expiry_timestamp_seconds":    end,

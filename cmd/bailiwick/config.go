@@ -149,8 +149,12 @@ type LimitsConfig struct {
 // A Duration is written as Go writes it, such as "90s" or "24h".
 type Duration time.Duration
 
-// UnmarshalJSON implements [json.Unmarshaler].
+// UnmarshalJSON implements [json.Unmarshaler]. Its errors are of the type to
+// which the decoder adds the name of the field.
 func (d *Duration) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" { // as everywhere, what is there without a value is left out
+		return nil
+	}
 	var s string
 	err := json.Unmarshal(data, &s)
 	if err == nil {
@@ -159,7 +163,7 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 		*d = Duration(parsed)
 	}
 	if err != nil {
-		return &json.UnmarshalTypeError{Value: string(data), Type: reflect.TypeFor[Duration]()} // which gets the name of the field
+		return &json.UnmarshalTypeError{Value: string(data), Type: reflect.TypeFor[Duration]()}
 	}
 	return nil
 }

@@ -60,6 +60,9 @@ func TestConfigRefuses(t *testing.T) {
 		{"an empty audience", "audiences: ['']", "audiences: an entry is empty"},
 		{"a duration without unit", "hold: 5", `hold: found 5, and it must be a duration such as "90s"`},
 		{"a duration in days", "maxLeafLife: 1d", `maxLeafLife: found "1d", and it must be a duration such as "90s"`},
+		{"a limit in words", "limits: {queueWait: long}", `limits.queueWait: found "long", and it must be a duration such as "90s"`},
+		{"a list for a duration", "hold: [1s]", `hold: found ["1s"], and it must be a duration such as "90s"`},
+		{"a word for a list", "nodeAgents: x", "nodeAgents: "},
 		{"lives in the wrong order", "maxLeafLife: 5m", "maxLeafLife, minLeafLife: "},
 		{"a negative hold", "hold: -1s", "hold: -1s is not more than 0"},
 		{"no hold", "hold: 0s", "hold: 0s is not more than 0; leave it out for its default"},
@@ -116,6 +119,7 @@ func TestConfigAccepts(t *testing.T) {
 		{"a document between markers", "# a\n---\nhold: 2s\n...\n---\n# b\n", func(c *Config) any { return c.Hold }, Duration(2 * time.Second)},
 		{"a document after an empty one", "---\n---\nhold: 2s\n", func(c *Config) any { return c.Hold }, Duration(2 * time.Second)},
 		{"no word on issuers", "issuers:", func(c *Config) any { return len(c.Issuers) }, 0},
+		{"no word on a duration", "hold:", func(c *Config) any { return c.Hold }, Duration(time.Second)},
 		{"nothing but a comment", "# a\n", func(c *Config) any { return c.Hold }, Duration(time.Second)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

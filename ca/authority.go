@@ -226,14 +226,11 @@ func (a *Authority) Profile() Profile { return a.profile }
 // included. No leaf is valid for longer.
 func (a *Authority) NotAfter() time.Time { return a.endsFirst.NotAfter }
 
-// Warnings returns what does not keep the authority from working at now, but
-// that an operator should know.
+// Warnings returns what of the material does not keep the authority from working
+// at now, but should be known to an operator.
 func (a *Authority) Warnings(now time.Time) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	if least := a.profile.MinLeafLife; least < DefaultMinLeafLife {
-		warn("the shortest leaf life is %v: below %v, which is for tests, renewals become a load", least, DefaultMinLeafLife)
-	}
 	if left := a.NotAfter().Sub(now); left < a.profile.MaxLeafLife {
 		warn("leaves will be shorter than %v: our clock says %s, and %s ends first on the signing path", a.profile.MaxLeafLife, stamp(now), Describe(a.endsFirst))
 	}

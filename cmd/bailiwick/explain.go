@@ -307,8 +307,7 @@ func (f *explainFlags) fetchAccounts(ctx context.Context, api kubernetes.Interfa
 		wanted[accountOf(&o.pods[i])] = true
 	}
 	if f.identity != "" {
-		any := authz.Caller{ServiceAccount: authz.ServiceAccount{Namespace: "default", Name: "default"}}
-		if target, err := policy.Target(any, f.identity); err == nil {
+		if target, err := policy.Target(authz.Caller{}, f.identity); err == nil { // which is the same for every caller
 			wanted[target] = true
 		}
 	}

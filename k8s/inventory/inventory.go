@@ -42,7 +42,7 @@ type Config struct {
 
 	// MaxStaleness is how old the view may be proven to be; beyond it nothing
 	// is decided. An idle watch hears of a new version every one to two
-	// minutes, so less than three is warned of. Default 5 min.
+	// minutes, so less than three make no sense. Default 5 min.
 	MaxStaleness time.Duration
 
 	// ProbeEvery is the time between two consistent reads of a resource.
@@ -77,9 +77,6 @@ type Config struct {
 	// LiveTimeout bounds a live read. Default 5 s.
 	LiveTimeout time.Duration
 }
-
-// idleWatch is how old an idle watch may well be proven to be.
-const idleWatch = 3 * time.Minute
 
 // liveSpacing is the time between the beginnings of two live reads of a node.
 const liveSpacing = time.Second
@@ -138,10 +135,6 @@ func New(c Config) (*Inventory, error) {
 	c.setDefaults()
 	if err := c.check(); err != nil {
 		return nil, err
-	}
-	if c.MaxStaleness < idleWatch {
-		c.Logger.Warn("an idle watch may prove its age too seldom for this limit, and then nothing is decided for a while",
-			slog.Duration("maxStaleness", c.MaxStaleness), slog.Duration("atLeast", idleWatch))
 	}
 	x, n := newIndex(), newInterest()
 	resource := func(name string) *resource {

@@ -10,7 +10,7 @@ BENCHTIME   ?= 1s
 MODULES      = . e2e/kubernetes e2e/kubernetes/build e2e/istio
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test unit e2e lint fuzz proto bench
+.PHONY: help build demo test unit e2e lint fuzz mutants proto bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\).*/\1/p' $$dir/*_test.go 2>/dev/null); do \
 			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$pkg || exit 1; \
 		done; done
+
+mutants: ## break each condition in turn: the tests that need no cluster must notice (MUTANTS=authz/rules.go for some)
+	$(GO) run ./e2e/mutants -run '$(MUTANTS)'
 
 proto: ## generate proto/ again
 	cd proto && $(BUF) lint && $(BUF) generate

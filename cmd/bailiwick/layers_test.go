@@ -25,6 +25,7 @@ func layers() map[string]string {
 		"k8s/token":           "authz",
 		"proto/istio/v1/auth": "",
 		"e2e/scenario":        "",
+		"e2e/mutants":         "",
 		"cmd/bailiwick":       "authz ca ca/material ca/server k8s/inventory k8s/token proto/istio/v1/auth",
 	}
 }
@@ -128,7 +129,7 @@ func checkWorlds(t *testing.T, name string, deps []string) {
 func TestPure(t *testing.T) {
 	for _, p := range list(t) {
 		name := strings.TrimPrefix(p.ImportPath, module)
-		if !slices.Contains([]string{"authz", "ca", "ca/material", "e2e/scenario"}, name) {
+		if !slices.Contains([]string{"authz", "ca", "ca/material", "e2e/scenario", "e2e/mutants"}, name) {
 			continue
 		}
 		for _, dep := range p.Imports {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,6 +248,7 @@ type lateInventory struct {
 	first     func(*authz.Facts) // what Look does not know yet
 	confirm   error              // what Confirm fails with
 	confirmed int
+	enough    []bool // of what Look and then of what Confirm knows
 }
 
 func (l *lateInventory) Look(now time.Time, q authz.Query) (authz.Facts, error) {
@@ -262,7 +264,13 @@ func (l *lateInventory) Confirm(ctx context.Context, q authz.Query, enough func(
 	if l.confirm != nil {
 		return authz.Facts{}, l.confirm
 	}
-	return l.world.Confirm(ctx, q, enough)
+	late, err := l.Look(l.world.Now, q)
+	if err != nil {
+		return authz.Facts{}, err
+	}
+	facts, err := l.world.Confirm(ctx, q, enough)
+	l.enough = []bool{enough(late), enough(facts)}
+	return facts, err
 }
 
 // TestLateFactsAreConfirmed hides one fact at a time from the first look.
@@ -287,6 +295,9 @@ func TestLateFactsAreConfirmed(t *testing.T) {
 			g, err := w.policy.Authorize(t.Context(), zt, cartID)
 			if err != nil || g.ID().String() != cartID || late.confirmed != 1 {
 				t.Errorf("Authorize = %v, %v after %d confirmations; want %s after 1", g.ID(), err, late.confirmed, cartID)
+			}
+			if !slices.Equal(late.enough, []bool{false, true}) {
+				t.Errorf("enough says %v of the late facts and of all, want false and true", late.enough)
 			}
 		})
 	}

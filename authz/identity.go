@@ -33,10 +33,10 @@ func parseIdentity(td spiffeid.TrustDomain, s string) (spiffeid.ID, ServiceAccou
 	if !id.MemberOf(td) {
 		return spiffeid.ID{}, ServiceAccount{}, fmt.Errorf("%q is not in trust domain %q", s, td.Name())
 	}
-	rest, ok := strings.CutPrefix(id.Path(), "/ns/")
-	namespace, rest, ok2 := strings.Cut(rest, "/")
-	name, ok3 := strings.CutPrefix(rest, "sa/")
-	if !ok || !ok2 || !ok3 || !isLabel(namespace) || !isSubdomain(name) {
+	// A path begins with a slash, and a name has none: what is missing from the
+	// form makes a name that is none.
+	namespace, name, _ := strings.Cut(strings.TrimPrefix(id.Path(), "/ns/"), "/sa/")
+	if !isLabel(namespace) || !isSubdomain(name) {
 		return spiffeid.ID{}, ServiceAccount{}, fmt.Errorf("%q is not of the form spiffe://%s/ns/<namespace>/sa/<service account>", s, td.Name())
 	}
 	return id, ServiceAccount{Namespace: namespace, Name: name}, nil

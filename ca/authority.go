@@ -183,28 +183,26 @@ func (a *Authority) probe(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	for _, purpose := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if err := a.verify(now, issued.Leaf, purpose); err != nil {
-			return fmt.Errorf("verifying it as a peer would: %w", err)
-		}
+	if err := a.verify(now, issued.Leaf, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth); err != nil {
+		return fmt.Errorf("verifying it as a peer would: %w", err)
 	}
 	return nil
 }
 
-// verify verifies leaf through the whole path.
-func (a *Authority) verify(now time.Time, leaf *x509.Certificate, purpose x509.ExtKeyUsage) error {
-	opts := x509.VerifyOptions{
-		Roots:         x509.NewCertPool(),
-		Intermediates: x509.NewCertPool(),
-		CurrentTime:   now,
-		KeyUsages:     []x509.ExtKeyUsage{purpose},
-	}
+// verify verifies leaf through the whole path, for each of the purposes.
+func (a *Authority) verify(now time.Time, leaf *x509.Certificate, purposes ...x509.ExtKeyUsage) error {
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now}
 	opts.Roots.AddCert(a.root)
 	for _, cert := range a.chain {
 		opts.Intermediates.AddCert(cert)
 	}
-	_, err := leaf.Verify(opts)
-	return err
+	for _, purpose := range purposes {
+		opts.KeyUsages = []x509.ExtKeyUsage{purpose}
+		if _, err := leaf.Verify(opts); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Issuer returns the certificate under which leaves are signed.

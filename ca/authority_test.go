@@ -67,6 +67,7 @@ func pathFaults() []pathFault {
 		{"an empty subject", func(c *x509.Certificate) { c.Subject = pkix.Name{} }, "empty subject"},
 		{"a critical extension that nobody knows", func(c *x509.Certificate) { c.ExtraExtensions = []pkix.Extension{foreign} }, "critical extension"},
 		{"for servers only", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, "extended key usage"},
+		{"for clients only", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "extended key usage"},
 		{"for code only", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }, "extended key usage"},
 		{"for a purpose that nobody knows", func(c *x509.Certificate) { c.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 2, 3}} }, "extended key usage"},
 		{"for servers and clients", func(c *x509.Certificate) {
@@ -135,6 +136,11 @@ func TestPathHoldsTogether(t *testing.T) {
 	under0, under1 := newCA(t, "under0", newP256(t), root0), newCA(t, "under1", newP256(t), root1)
 	underInter0 := newCA(t, "underInter0", newP256(t), inter0)
 	underFenced, underOurs := newCA(t, "underFenced", newP256(t), fenced), newCA(t, "underOurs", newP256(t), ours)
+	renamed := newCA(t, "renamed", root.key, nil)
+	renumbered := newCA(t, "root", root.key, nil, func(c *x509.Certificate) { c.SubjectKeyId = []byte{1} })
+	unnumbered := newCA(t, "unnumbered", newP256(t), &pair{withoutSKI(root.cert), root.key})
+	next := newCA(t, "root", newP256(t), root)
+	underNext := newCA(t, "under next", newP256(t), next)
 	leaf := newCA(t, "leaf", newP256(t), root, func(c *x509.Certificate) { c.IsCA = false; c.KeyUsage = x509.KeyUsageDigitalSignature })
 	weak := newCA(t, "weak", newECDSA(t, elliptic.P521()), nil)
 	for _, tt := range []struct {
@@ -151,6 +157,11 @@ func TestPathHoldsTogether(t *testing.T) {
 		{"out of order", issuer, []*pair{inter, issuer}, []*pair{root}, "the signing key is not the key of"},
 		{"CA-9 the root of another CA", issuer, []*pair{issuer, inter}, []*pair{stranger}, ca.Describe(stranger.cert)},
 		{"CA-9 the same name with another key", issuer, []*pair{issuer, inter}, []*pair{namesake}, fmt.Sprintf("key id %x", root.cert.SubjectKeyId)},
+		{"CA-9 the same, and no authority key identifier", unnumbered, []*pair{unnumbered}, []*pair{namesake}, "does not chain to the trust bundle"},
+		{"CA-9 the same key with another name", issuer, []*pair{issuer, inter}, []*pair{renamed}, "does not chain to the trust bundle"},
+		{"CA-9 the same name and key with another key identifier", issuer, []*pair{issuer, inter}, []*pair{renumbered}, "does not chain to the trust bundle"},
+		{"an issuer without authority key identifier", unnumbered, []*pair{unnumbered}, []*pair{root}, ""},
+		{"a root's next key, certified by its old one", underNext, []*pair{underNext, next}, []*pair{root}, ""},
 		{"CA-9 the intermediate is missing", issuer, []*pair{issuer}, []*pair{root}, "does not chain to the trust bundle"},
 		{"CA-9 something else in its place", issuer, []*pair{issuer, inter0}, []*pair{root}, "but the next certificate of the chain is " + ca.Describe(inter0.cert)},
 		{"CA-9 a self-signed CA that is not in the bundle", stranger, []*pair{stranger}, []*pair{root}, "does not chain to the trust bundle"},

@@ -33,6 +33,8 @@ func TestCSRFraming(t *testing.T) {
 	}
 	header := string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Headers: map[string]string{"a": "b"}, Bytes: block.Bytes}))
 	body := strings.Split(good, "\n")[1]
+	trailing := sanOf(t, true, cart.String())
+	trailing.Value = append(trailing.Value, 0x05, 0x00)
 	for _, tt := range []struct {
 		name, csr string
 		ok        bool
@@ -58,6 +60,7 @@ func TestCSRFraming(t *testing.T) {
 		{"bytes after the DER", csrPEM(append(block.Bytes, 0)), false},
 		{"DER cut short", csrPEM(block.Bytes[:len(block.Bytes)-1]), false},
 		{"an empty block", csrPEM(nil), false},
+		{"bytes after its names", newCSR(t, newP256(t), x509.CertificateRequest{ExtraExtensions: []pkix.Extension{trailing}}), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := ca.ParseCSR(tt.csr)
@@ -78,6 +81,17 @@ func TestCSRErrorsAreShort(t *testing.T) {
 	_, err = anAuthority(t).Issue(noon, grantCart(t), verified(t, csrNaming(t, "spiffe://"+long+"/ns/a/sa/b")), 0)
 	if reasonOf(err) != ca.CSRNamesAnother || len(err.Error()) > 500 {
 		t.Errorf("Issue: %v", err)
+	}
+}
+
+// TestCSRErrorsSayWhy quotes names of up to 256 bytes in full.
+func TestCSRErrorsSayWhy(t *testing.T) {
+	_, err := ca.ParseCSR(strings.Repeat("\n", 16<<10+1))
+	says(t, err, "it is 16385 bytes long, more than 16384")
+	for n, want := range map[int]string{256: `x"`, 257: `x..."`} {
+		name := "spiffe:" + strings.Repeat("x", n-len("spiffe:"))
+		_, err := anAuthority(t).Issue(noon, grantCart(t), verified(t, csrNaming(t, name)), 0)
+		says(t, err, want+", but spiffe://cluster.local/ns/shop/sa/cart was granted")
 	}
 }
 
@@ -176,6 +190,23 @@ func TestPossession(t *testing.T) {
 			t.Errorf("Verify: %v", err)
 		}
 	})
+	for _, tt := range []struct {
+		key  string
+		algs []x509.SignatureAlgorithm
+	}{
+		{"RSA-2048", []x509.SignatureAlgorithm{
+			x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA, x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS,
+		}},
+		{"P-256", []x509.SignatureAlgorithm{x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512}},
+	} {
+		for _, alg := range tt.algs {
+			t.Run("signed with "+alg.String(), func(t *testing.T) {
+				if err := verify(t, newCSR(t, newKey(t, tt.key), x509.CertificateRequest{SignatureAlgorithm: alg})); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
 	t.Run("signed with SHA-1", func(t *testing.T) {
 		text := newCSR(t, newKey(t, "RSA-2048"), x509.CertificateRequest{SignatureAlgorithm: x509.SHA1WithRSA})
 		if err := verify(t, text); reasonOf(err) != ca.NoPossession {

@@ -20,7 +20,6 @@ import (
 type Issued struct {
 	Leaf    *x509.Certificate
 	Issuers []*x509.Certificate // from the one that signed Leaf up, roots left out
-	Roots   []*x509.Certificate // the trust bundle
 
 	// Shortened reports whether the signing path does not last as long as the
 	// leaf was meant to.
@@ -121,7 +120,7 @@ func (a *Authority) want(now time.Time, pub crypto.PublicKey) Want {
 
 func (a *Authority) issued(leaf *x509.Certificate, v validity) *Issued {
 	return &Issued{
-		Leaf: leaf, Issuers: a.chain, Roots: a.roots, Shortened: v.shortened,
+		Leaf: leaf, Issuers: a.chain, Shortened: v.shortened,
 		chainPEM: a.chainPEM, bundlePEM: a.bundlePEM,
 	}
 }

@@ -195,6 +195,9 @@ func TestDrawback(t *testing.T) {
 		leaf := issue(t, a, r, 0).Leaf
 		ends[leaf.NotAfter] = true
 		serials[leaf.SerialNumber.String()] = true
+		if n := leaf.SerialNumber.BitLen(); n != 127 {
+			t.Errorf("the serial number %x has %d bits: 16 octets, of which the first begins with 01, have 127", leaf.SerialNumber, n)
+		}
 	}
 	if len(ends) < 10 || len(serials) != 50 {
 		t.Errorf("50 leaves end at %d times and have %d serial numbers", len(ends), len(serials))
@@ -208,9 +211,15 @@ func TestDrawback(t *testing.T) {
 
 // A clock has fractions of a second, and a certificate has not.
 func TestIssueBetweenSeconds(t *testing.T) {
-	now := noon.Add(999 * time.Millisecond)
-	if _, err := anAuthority(t).Issue(now, grantCart(t), aRequest(t), 600); err != nil {
-		t.Error(err)
+	a := anAuthority(t)
+	last := a.NotAfter().Add(-10 * time.Minute) // in which the shortest life is left
+	for _, now := range []time.Time{noon, last} {
+		if _, err := a.Issue(now.Add(999*time.Millisecond), grantCart(t), aRequest(t), 600); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.Issue(last.Add(time.Second), grantCart(t), aRequest(t), 600); reasonOf(err) != ca.IssuerExpiring {
+		t.Errorf("a second later: %v", err)
 	}
 }
 

@@ -60,10 +60,10 @@ func (p Profile) Validate() error {
 func (p Profile) life(seconds int64) (time.Duration, error) {
 	const most = math.MaxInt64 / int64(time.Second)
 	switch {
-	case seconds == 0:
-		return p.MaxLeafLife, nil
 	case seconds < 0:
 		return 0, refuse(BadLifetime, "a life of %d seconds is negative", seconds)
+	case seconds == 0:
+		return p.MaxLeafLife, nil
 	case seconds > most:
 		return 0, refuse(BadLifetime, "a life of %d seconds is more than can be counted", seconds)
 	}

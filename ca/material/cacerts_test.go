@@ -174,6 +174,10 @@ func TestArmour(t *testing.T) {
 		{"labels that differ", good.with("root-cert.pem", strings.Replace(root.pem, "END CERTIFICATE", "END KEY", 1)), `labelled "CERTIFICATE", but ends as "KEY"`},
 		{"a marker with a dash less", good.with("root-cert.pem", strings.Replace(root.pem, "-----BEGIN", "----BEGIN", 1)), "root-cert.pem:1: a BEGIN or END marker is damaged"},
 		{"a label in lower case", good.with("root-cert.pem", strings.ReplaceAll(root.pem, "CERTIFICATE", "certificate")), "root-cert.pem:1: a BEGIN or END marker is damaged"},
+		{"a label of nothing", good.with("root-cert.pem", strings.ReplaceAll(root.pem, "CERTIFICATE", "")), "root-cert.pem:1: a BEGIN or END marker is damaged"},
+		{"a label of 64 letters", good.with("root-cert.pem", strings.ReplaceAll(root.pem, "CERTIFICATE", strings.Repeat("X", 64))), "root-cert.pem:1: found a XXX"},
+		{"a label of 65 letters", good.with("root-cert.pem", strings.ReplaceAll(root.pem, "CERTIFICATE", strings.Repeat("X", 65))), "root-cert.pem:1: a BEGIN or END marker is damaged"},
+		{"a certificate whose subject is no name", good.with("root-cert.pem", toPEM("CERTIFICATE", nameless(t))), "root-cert.pem:1: the block does not hold a certificate"},
 		{"a byte order mark", good.with("root-cert.pem", "\ufeff"+root.pem), "root-cert.pem:1: a BEGIN or END marker is damaged"},
 		{"an empty block", good.with("root-cert.pem", toPEM("CERTIFICATE", nil)), "root-cert.pem:1: the block is empty"},
 		{"bytes after the certificate", good.with("root-cert.pem", toPEM("CERTIFICATE", append(slices.Clone(der), 0))), "root-cert.pem:1: the block does not hold a certificate"},
@@ -191,6 +195,25 @@ func TestArmour(t *testing.T) {
 			}
 		})
 	}
+}
+
+// nameless returns what looks like a certificate, with a number for a subject.
+func nameless(t *testing.T) []byte {
+	t.Helper()
+	type tbs struct {
+		Serial                               int
+		Algorithm, Issuer, Validity, Subject asn1.RawValue
+	}
+	null := asn1.NullRawValue
+	der, err := asn1.Marshal(struct {
+		TBS       tbs
+		Algorithm asn1.RawValue
+		Signature asn1.BitString
+	}{tbs{1, null, null, null, asn1.RawValue{Tag: asn1.TagInteger, Bytes: []byte{1}}}, null, asn1.BitString{Bytes: []byte{0}, BitLength: 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
 }
 
 // CA-10: the same certificates in other bytes are the same CA.

@@ -27,6 +27,7 @@ func TestCheckMade(t *testing.T) {
 		{"it cannot sign CRLs", func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign }, "key usage"},
 		{"no path limit", func(c *x509.Certificate) { c.MaxPathLen = -1 }, "path length"},
 		{"a path length of 0", func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true }, "path length"},
+		{"the longest common name", func(c *x509.Certificate) { c.Subject.CommonName = strings.Repeat("a", 64) }, ""},
 		{"a common name that is too long", func(c *x509.Certificate) { c.Subject.CommonName = strings.Repeat("a", 65) }, "common name"},
 		{"it outlives its issuer", func(c *x509.Certificate) { c.NotAfter = noon.Add(2 * time.Hour) }, "outlives"},
 		{"it has expired", func(c *x509.Certificate) { c.NotAfter = noon.Add(-time.Minute) }, "has expired"},

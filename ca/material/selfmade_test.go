@@ -39,6 +39,9 @@ func TestMake(t *testing.T) {
 			if cn := tt.cert.Subject.CommonName; len(cn) > 64 || !strings.Contains(cn, fmt.Sprintf("%x", tt.cert.SubjectKeyId)) {
 				t.Errorf("its common name is %q", cn)
 			}
+			if n := tt.cert.SerialNumber.BitLen(); n != 127 { // see ca.NewSerial
+				t.Errorf("its serial number has %d bits", n)
+			}
 			if len(tt.cert.SubjectKeyId) != 20 {
 				t.Errorf("CSR-8 its subject key identifier is %x", tt.cert.SubjectKeyId)
 			}
@@ -53,6 +56,19 @@ func TestMake(t *testing.T) {
 	}
 	if got := a.Warnings(noon); got != nil {
 		t.Errorf("warnings: %q", got)
+	}
+}
+
+// The name of a CA and its key identifier have the same hash, whichever one x509
+// would take.
+func TestMakeNamesTheKey(t *testing.T) {
+	t.Setenv("GODEBUG", "x509sha256skid=0")
+	root, err := material.NewRoot(noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("Bailiwick root %x", root.Cert.SubjectKeyId); root.Cert.Subject.CommonName != want {
+		t.Errorf("its name is %q, want %q", root.Cert.Subject.CommonName, want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -565,7 +567,8 @@ func TestServingCertificateIsRenewedInTime(t *testing.T) {
 			}
 			return &tls.Certificate{Leaf: &x509.Certificate{NotBefore: now, NotAfter: now.Add(2 * time.Minute)}}, nil
 		}
-		c, err := server.NewServingCertificate(issue, time.Now, slog.New(slog.DiscardHandler))
+		var log bytes.Buffer
+		c, err := server.NewServingCertificate(issue, time.Now, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -578,9 +581,16 @@ func TestServingCertificateIsRenewedInTime(t *testing.T) {
 				t.Fatalf("after %d s, %v of the certificate are left", second, left)
 			}
 		}
+		if log.Len() > 0 {
+			t.Errorf("[SRV-5] logged, though all went well: %s", log.String())
+		}
 		fail.Store(true)
 		time.Sleep(100 * time.Second)
 		fail.Store(false) // just in time
+		// Each wait is a third of what is left, but a second at least.
+		if n := strings.Count(log.String(), "cannot renew"); n < 6 || n > 30 {
+			t.Errorf("[SRV-5] logged %d times that it cannot be renewed", n)
+		}
 		time.Sleep(10 * time.Second)
 		if left := time.Until(c.Leaf().NotAfter); left <= 0 {
 			t.Errorf("the certificate expired %v ago, though it could be renewed again before", -left)
@@ -603,6 +613,7 @@ func TestHandshakes(t *testing.T) {
 		{"an agent under FIPS 140-2", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, CurvePreferences: []tls.CurveID{tls.CurveP256}, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, false, ""},
 		{"...where only TLS 1.3 is allowed", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}, true, "protocol version"},
 		{"TLS 1.1", &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"h2"}}, false, "protocol version"},
+		{"TLS 1.2 without authenticated encryption", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}}, false, "handshake failure"},
 		{"TLS 1.2 without forward secrecy", &tls.Config{MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}}, false, "handshake failure"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -735,5 +746,74 @@ func TestSizes(t *testing.T) {
 				st.end(t)
 			})
 		})
+	}
+}
+
+// TestRepeatsAreSummedUp has two refusals, and the minute after them; and then two
+// more, when the audit log does not take any more.
+// sometimes is an audit record that cannot be written while the disk is full.
+type sometimes struct {
+	slog.Handler
+	full *atomic.Bool
+}
+
+func (s sometimes) Handle(ctx context.Context, r slog.Record) error {
+	if s.full.Load() {
+		return errors.New("no space left on device")
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+func TestRepeatsAreSummedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		st := newStage(t, func(c *server.Config) {
+			c.Audit = sometimes{c.Audit, &broken}
+			c.Authorize = func(context.Context, authz.Caller, string) (authz.Grant, error) {
+				return authz.Grant{}, authz.Deny(authz.NotOnNode, "x")
+			}
+		})
+		conn := st.dial(t)
+		refused := func() {
+			if err := ask(t, conn); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("answered %v", err)
+			}
+		}
+		after := func(pause time.Duration, lines, faults int) {
+			t.Helper()
+			time.Sleep(pause)
+			synctest.Wait()
+			if n := strings.Count(st.audit.String(), "\n"); n != lines {
+				t.Errorf("%d lines, want %d", n, lines)
+			}
+			if n := strings.Count(st.log.String(), "cannot write the audit record"); n != faults {
+				t.Errorf("logged %d times that it cannot be written, want %d", n, faults)
+			}
+		}
+		refused()
+		refused()
+		after(50*time.Second, 1, 0)
+		after(15*time.Second, 2, 0)
+		broken.Store(true)
+		refused()
+		after(65*time.Second, 2, 1)
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
+// TestTLS has what a handshake with one certificate and one client does not show.
+func TestTLS(t *testing.T) {
+	own, err := server.NewServingCertificate(serving(newAuthority(t, noon)), func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := own.TLS(false)
+	want := []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+		tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	}
+	if !slices.Equal(config.CipherSuites, want) || !config.SessionTicketsDisabled || config.ClientAuth != tls.NoClientCert || config.MinVersion != tls.VersionTLS12 {
+		t.Errorf("the configuration is %+v", config)
 	}
 }

@@ -1,13 +1,16 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -40,7 +43,7 @@ type fromConn struct {
 	host  string
 }
 
-func (c fromConn) RemoteAddr() net.Addr { return addr(c.host + ":1") }
+func (c fromConn) RemoteAddr() net.Addr { return addr(c.host) }
 
 type addr string
 
@@ -59,17 +62,30 @@ func newScript(l Limits) (script, *sharedListener, chan error) {
 func TestAcceptErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, shared, done := newScript(Limits{Connections: 10, ConnectionsPerHost: 10})
-		for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOMEM} {
-			s.next <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", errno)}
+		start := time.Now()
+		fail := func(errno error) { s.next <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", errno)} }
+		for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EINTR} {
+			fail(errno)
+		}
+		for range 4 {
+			fail(syscall.EMFILE)
 		}
 		child := shared.child()
-		s.next <- "10.0.0.1"
+		s.next <- "10.0.0.1:1"
+		if took := time.Since(start); took != 3275*time.Millisecond { // 5 ms, twice as long each time, and twice a second
+			t.Errorf("it paused for %v in all after ten errors", took)
+		}
 		if c, err := child.Accept(); err != nil {
 			t.Errorf("after errors that pass, a connection got %v", err)
 		} else {
 			c.Close() //nolint:errcheck // a test
 		}
+		start = time.Now()
+		fail(syscall.EMFILE)
 		s.next <- errors.New("the socket is gone")
+		if took := time.Since(start); took != 5*time.Millisecond {
+			t.Errorf("it paused for %v after one error", took)
+		}
 		if err := <-done; err == nil {
 			t.Error("an error that does not pass was passed over")
 		}
@@ -91,19 +107,19 @@ func TestConnectionsAreBounded(t *testing.T) {
 			}
 			return c
 		}
-		first := open("a")
-		rest := []net.Conn{open("a")}
+		first := open("a:1")
+		rest := []net.Conn{open("a:2")}
 		refused := func(host string) { // closed, and not handed out
 			s.next <- host
 			synctest.Wait()
 		}
-		refused("a") // the third from one address
-		rest = append(rest, open("b"))
-		refused("c")  // the fourth in all
-		first.Close() //nolint:errcheck // a test
-		first.Close() //nolint:errcheck // twice counts once
-		rest = append(rest, open("a"))
-		refused("c")
+		refused("a:3") // the third from one address
+		rest = append(rest, open("b:1"))
+		refused("c:1") // the fourth in all
+		first.Close()  //nolint:errcheck // a test
+		first.Close()  //nolint:errcheck // twice counts once
+		rest = append(rest, open("a:4"))
+		refused("c:2")
 		for _, c := range rest {
 			c.Close() //nolint:errcheck // a test
 		}
@@ -117,6 +133,40 @@ func TestConnectionsAreBounded(t *testing.T) {
 		shared.Close() //nolint:errcheck // a test
 		if err := <-done; err != nil {
 			t.Errorf("accept = %v", err)
+		}
+	})
+}
+
+// TestAddressesWithoutPort are bounded like those with one.
+func TestAddressesWithoutPort(t *testing.T) {
+	_, shared, _ := newScript(Limits{Connections: 10, ConnectionsPerHost: 1})
+	defer shared.Close() //nolint:errcheck // a test
+	for _, tt := range []struct {
+		address string
+		want    bool
+	}{{"@", true}, {"@", false}, {"other", true}} {
+		if _, ok := shared.count(fromConn{host: tt.address}); ok != tt.want {
+			t.Errorf("a connection from %s: %v, want %v", tt.address, ok, tt.want)
+		}
+	}
+}
+
+// TestTooManyConnectionsAreLogged once a minute.
+func TestTooManyConnectionsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, shared, _ := newScript(Limits{})
+		defer shared.Close() //nolint:errcheck // a test
+		var log bytes.Buffer
+		shared.log = slog.New(slog.NewTextHandler(&log, nil))
+		for _, tt := range []struct {
+			pause time.Duration
+			lines int
+		}{{0, 1}, {0, 1}, {59 * time.Second, 1}, {time.Second, 2}, {30 * time.Second, 2}, {30 * time.Second, 3}} {
+			time.Sleep(tt.pause)
+			shared.count(fromConn{host: "a:1"})
+			if n := strings.Count(log.String(), "\n"); n != tt.lines {
+				t.Errorf("%d lines after %v more, want %d", n, tt.pause, tt.lines)
+			}
 		}
 	})
 }

@@ -139,21 +139,24 @@ func (q *queue) giveUp(p party, admitted chan struct{}) bool {
 	return false
 }
 
-// admit lets requests run, one of each party in turn, while there is room.
+// admit lets the next request run whose party may have one more, if there is
+// room. There is never a second one: it is called when one request came or went.
 func (q *queue) admit() {
-	for passed := 0; q.running < q.limits.InFlight && passed < len(q.ring); {
+	if q.running >= q.limits.InFlight {
+		return
+	}
+	for range q.ring {
 		t := q.ring[0]
 		q.ring = append(q.ring[1:], t)
 		if t.running >= q.limits.InFlightPerNode {
-			passed++
 			continue
 		}
-		passed = 0
 		close(t.waiting[0])
 		t.waiting = t.waiting[1:]
 		t.running++
 		q.running++
 		q.unring(t)
+		return
 	}
 }
 

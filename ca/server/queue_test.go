@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bailiwick-ca/bailiwick/authz"
 )
 
 func TestQueueAdmitsWhileThereIsRoom(t *testing.T) {
@@ -157,6 +159,26 @@ func TestQueueNeverExceedsItsLimits(t *testing.T) {
 			t.Errorf("afterwards the queue has %d nodes, %d waiting and %d running", len(q.parties), len(q.ring), q.running)
 		}
 	})
+}
+
+// TestParty has who takes turns with whom.
+func TestParty(t *testing.T) {
+	agent, other := authz.ServiceAccount{Namespace: "mesh", Name: "agent"}, authz.ServiceAccount{Namespace: "shop", Name: "cart"}
+	s := &Server{cfg: Config{NodeAgent: func(sa authz.ServiceAccount) bool { return sa == agent }}}
+	for _, tt := range []struct {
+		name   string
+		caller authz.Caller
+		want   party
+	}{
+		{"a node's agent by itself", authz.Caller{ServiceAccount: agent, Node: "n1"}, party{node: "n1", account: agent}},
+		{"a node's other pods together", authz.Caller{ServiceAccount: other, Node: "n1"}, party{node: "n1"}},
+		{"an account whose token names no node by itself", authz.Caller{ServiceAccount: other}, party{account: other}},
+		{"so with an agent's", authz.Caller{ServiceAccount: agent}, party{account: agent}},
+	} {
+		if got := s.party(tt.caller); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
 }
 
 func enter(t *testing.T, q *queue, node string) func() {

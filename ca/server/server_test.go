@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -32,6 +34,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -284,6 +287,21 @@ func TestIssued(t *testing.T) {
 		leaf.SerialNumber, leaf.NotAfter.Format(time.RFC3339))
 	if id := field(t, got, "requestId"); !strings.HasSuffix(strings.TrimSpace(strings.Replace(got, id, "ID", 1)), want) {
 		t.Errorf("the audit line is\n%swant it to end with\n%s", got, want)
+	}
+}
+
+func TestPeerIsOnRecord(t *testing.T) {
+	r := newRig(t)
+	s, err := server.New(r.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("10.0.0.1:5000"))})
+	if _, err := s.CreateCertificate(ctx, forCart(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := field(t, r.audit.String(), "peer"); got != "10.0.0.1:5000" {
+		t.Errorf("the peer on record is %q", got)
 	}
 }
 

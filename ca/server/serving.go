@@ -32,26 +32,15 @@ func (c *ServingCertificate) Leaf() *x509.Certificate { return c.current.Load().
 // again each minute, or sooner if less than three minutes are left.
 func (c *ServingCertificate) Run(ctx context.Context) {
 	wait := c.untilRenewal()
-	for {
-		select {
-		// A timer stands still while the machine is suspended.
-		case <-time.After(min(wait, time.Minute)):
-		case <-ctx.Done():
-			return
-		}
+	for sleep(ctx, min(wait, time.Minute)) { // a timer stands still while the machine is suspended
 		if wait = c.untilRenewal(); wait > time.Second {
 			continue
 		}
 		if err := c.renew(); err != nil {
 			left := c.Leaf().NotAfter.Sub(c.now())
 			c.log.LogAttrs(ctx, slog.LevelError, "cannot renew the serving certificate", slog.Any("error", err), slog.Duration("left", left))
-			if !sleep(ctx, max(time.Second, min(time.Minute, left/3))) {
-				return
-			}
-			wait = 0
-			continue
+			wait = max(time.Second, min(time.Minute, left/3))
 		}
-		wait = c.untilRenewal()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
+	"github.com/bailiwick-ca/bailiwick/ca/server"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -134,6 +135,71 @@ func TestConfigAccepts(t *testing.T) {
 	}
 }
 
+// TestConfigBounds has every field with a least value, just below it.
+func TestConfigBounds(t *testing.T) {
+	for text, want := range map[string]string{
+		"maxStaleness: 0s":                 "maxStaleness: 0s is not more than 0",
+		"probeEvery: 0s":                   "probeEvery: 0s is less than 1s",
+		"hold: 0s":                         "hold: 0s is not more than 0",
+		"limits: {deadline: 0s}":           "limits.deadline: 0s is not more than 0",
+		"limits: {queueWait: 0s}":          "limits.queueWait: 0s is not more than 0",
+		"limits: {connectionAge: 0s}":      "limits.connectionAge: 0s is not more than 0",
+		"limits: {drainDelay: 0s}":         "limits.drainDelay: 0s is not more than 0",
+		"limits: {drainTimeout: 0s}":       "limits.drainTimeout: 0s is not more than 0",
+		"kubernetesQPS: 0":                 "kubernetesQPS: 0 is less than 1",
+		"kubernetesBurst: 0":               "kubernetesBurst: 0 is less than 1",
+		"limits: {inFlight: 0}":            "limits.inFlight: 0 is less than 1",
+		"limits: {inFlightPerNode: 0}":     "limits.inFlightPerNode: 0 is less than 1",
+		"limits: {queuePerNode: 0}":        "limits.queuePerNode: 0 is less than 1",
+		"limits: {connections: 0}":         "limits.connections: 0 is less than 1",
+		"limits: {connectionsPerHost: 0}":  "limits.connectionsPerHost: 0 is less than 1",
+		"maxLeafLife: 1h\nminLeafLife: 2h": "maxLeafLife, minLeafLife: ",
+	} {
+		if _, err := parseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("parseConfig(%q) = %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestConfigReachesTheParts sets every field that another part is made of to a
+// value of its own.
+func TestConfigReachesTheParts(t *testing.T) {
+	c, err := parseConfig([]byte(`
+trustDomain: example.org
+maxLeafLife: 7h
+minLeafLife: 7m
+allowEd25519: true
+evictedNodes: [n1]
+servingNames: [a.example, 10.0.0.1, b.example, '::1']
+limits: {deadline: 11s, inFlight: 12, inFlightPerNode: 13, queuePerNode: 14, queueWait: 15s,
+  connections: 16, connectionsPerHost: 17, connectionAge: 18s, drainDelay: 19s, drainTimeout: 20s}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := server.Limits{
+		Deadline: 11 * time.Second, InFlight: 12, InFlightPerNode: 13, QueuePerNode: 14, QueueWait: 15 * time.Second,
+		Connections: 16, ConnectionsPerHost: 17, ConnectionAge: 18 * time.Second, DrainDelay: 19 * time.Second, DrainTimeout: 20 * time.Second,
+	}
+	if diff := cmp.Diff(limits, c.limits()); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+	if p := c.profile(); p.TrustDomain.Name() != "example.org" || p.MaxLeafLife != 7*time.Hour || p.MinLeafLife != 7*time.Minute || !p.AllowEd25519 {
+		t.Errorf("the profile is %+v", p)
+	}
+	if names := c.servingNames(); fmt.Sprint(names) != "{[a.example b.example] [10.0.0.1 ::1]}" {
+		t.Errorf("the serving names are %v", names)
+	}
+	at := time.Unix(1, 0)
+	p := c.policy(elsewhere{}, authz.ServiceAccount{}, func() time.Time { return at })
+	if p.TrustDomain.Name() != "example.org" || p.Inventory != (elsewhere{}) || p.Now() != at || !p.Evicted("n1") || p.Evicted("n2") {
+		t.Errorf("the policy is %+v", p)
+	}
+}
+
+// elsewhere is an inventory that is not asked.
+type elsewhere struct{ authz.Inventory }
+
 func TestConfigNamesEveryProblem(t *testing.T) {
 	_, err := parseConfig([]byte("trustDomain: X\nnodeAgents: [a, b]\ntokenReview: never\nhold: -1s"))
 	if err == nil {
@@ -209,7 +275,7 @@ func TestConfigWarnings(t *testing.T) {
 		{"maxStaleness: 179s", "below 3m"},
 		{"maxStaleness: 180s", ""},
 		{"minLeafLife: 599s", "for tests only"},
-		{"maxLeafLife: 721h", "maxLeafLife is 721h0m0s"},
+		{"maxLeafLife: 721h", "maxLeafLife is 721h0m0s: a stolen certificate is good until it expires; more than 720h0m0s"},
 		{"maxLeafLife: 720h", ""},
 		{"allowUnboundTokens: true", "allowUnboundTokens"},
 		{"kubernetesQPS: 299", "live reads and token reviews may be 300 calls a second and 1000 at once"},

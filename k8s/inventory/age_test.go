@@ -83,6 +83,9 @@ func TestReadsThatWaitAreBounded(t *testing.T) {
 	if newest := at(10*maxReads - 1); !a.since().Equal(newest) {
 		t.Errorf("proven as of %v, want %v", a.since(), newest)
 	}
+	if len(a.reads) > 0 {
+		t.Errorf("%d reads wait that were reached", len(a.reads))
+	}
 }
 
 func TestNothingIsSaidFromAViewThatIsNotKnownToBeYoung(t *testing.T) {
@@ -162,6 +165,23 @@ func TestAStoreThatWentBackProvesNothing(t *testing.T) {
 				t.Errorf("%v; proven %v, to be listed anew %d; want back = %v", err, r.age.since(), len(r.anew), tt.back)
 			}
 		})
+	}
+}
+
+// TestReadsFromBeforeARestoreProveNothing has a read whose version the restored
+// store comes to have too, much later, and a view that comes from a cache.
+func TestReadsFromBeforeARestoreProveNothing(t *testing.T) {
+	var a age
+	began := time.Unix(1, 0)
+	a.listed("100")
+	must(t, a.saw(read{began, "120"}))
+	if !a.wentBack("100", read{began, "50"}) {
+		t.Fatal("version 50 after 100 is no way back")
+	}
+	a.lists(began, false)
+	a.listed("130")
+	if since := a.since(); !since.IsZero() {
+		t.Errorf("the view is proven to be of %v", since)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -137,6 +138,9 @@ func later(v *Inventory, q authz.Query) <-chan result {
 func (r result) want(t *testing.T, reason authz.Reason, live int, took time.Duration) {
 	t.Helper()
 	wantReason(t, r.err, reason)
+	if u, ok := errors.AsType[*authz.Undecided](r.err); ok && u.Err == nil {
+		t.Errorf("%v has no cause", r.err)
+	}
 	if r.err != nil && !errors.Is(r.err, authz.ErrUndecided) {
 		t.Errorf("%v does not match ErrUndecided", r.err)
 	}
@@ -203,6 +207,17 @@ func authorize(t *testing.T, v *Inventory, want authz.Reason, after time.Duratio
 }
 
 // NODE-3: an event that comes within the hold is enough.
+// wantConfirmed compares by which means calls ended; those by which none did may
+// be left out.
+func wantConfirmed(t *testing.T, v *Inventory, want map[string]uint64) {
+	t.Helper()
+	all := map[string]uint64{"event": 0, "proof": 0, "read": 0, "memory": 0, "undecided": 0}
+	maps.Copy(all, want)
+	if diff := cmp.Diff(all, v.Confirmed()); diff != "" {
+		t.Errorf("confirmed (-want +got):\n%s", diff)
+	}
+}
+
 func TestNODE3AnEventThatIsLateIsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *Inventory, c *liveCluster) {
 		answer := later(v, cart())
@@ -365,6 +380,7 @@ func TestAViewProvenYoungerThanTheCallIsFinal(t *testing.T) {
 		prove(time.Now(), "120")
 		(<-answer).want(t, "", 0, 100*time.Millisecond)
 		confirm(v, cart()).want(t, "", 0, 0) // and remembered
+		wantConfirmed(t, v, map[string]uint64{"proof": 1, "memory": 1})
 		if c.reads() > 0 {
 			t.Errorf("%d live reads", c.reads())
 		}
@@ -586,6 +602,7 @@ func TestWhatTheAPIDoesNotSayIsNotANo(t *testing.T) {
 				}
 				c.fails, c.delay = "", 0
 				confirm(v, cart()).want(t, "", 0, time.Second) // trouble is not remembered
+				wantConfirmed(t, v, map[string]uint64{"undecided": 1, "read": 1})
 			})
 		})
 	}
@@ -598,6 +615,7 @@ func TestACallThatIsOverDecidesNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			confirmWith(ctx, v, cart()).want(t, authz.DeadlinePassed, 0, limit)
+			wantConfirmed(t, v, map[string]uint64{"undecided": 1})
 		})
 	}
 }
@@ -610,6 +628,7 @@ func TestAViewThatAgesDuringTheHoldSaysNothing(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		must(t, v.pods.Add(podObject("shop", "cart-1", "cart", "n1", "p-cart-1")))
 		(<-answer).want(t, authz.Stale, 0, 600*time.Millisecond)
+		wantConfirmed(t, v, map[string]uint64{"undecided": 1})
 	})
 }
 

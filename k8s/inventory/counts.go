@@ -33,7 +33,7 @@ func (c *counts) of(m means) *atomic.Uint64 { return &c.ended[m] }
 // Confirmed returns how many calls of [Inventory.Confirm] ended by which means:
 // "event", "proof", "read", "memory" or "undecided".
 func (v *Inventory) Confirmed() map[string]uint64 {
-	all := make(map[string]uint64, allMeans)
+	all := make(map[string]uint64)
 	for m := range allMeans {
 		all[m.String()] = v.counts.of(m).Load()
 	}

@@ -133,7 +133,7 @@ func (x *index) account(name types.NamespacedName) *account {
 func (x *index) putPod(p *pod) (old *pod, changed bool) {
 	key := p.key()
 	old = x.pod(key)
-	if old == p || old != nil && *old == *p || old == nil && !p.placed {
+	if old != nil && *old == *p || old == nil && !p.placed {
 		return old, false
 	}
 	x.mu.Lock()

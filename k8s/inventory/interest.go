@@ -43,7 +43,7 @@ func (p *pod) placement() subject {
 // Interest brings events to those that wait for them.
 type interest struct {
 	mu        sync.Mutex
-	listeners map[subject]map[*listener]bool
+	listeners map[subject]map[*listener]struct{}
 }
 
 // A listener is told of events about its subjects.
@@ -53,7 +53,7 @@ type listener struct {
 }
 
 func newInterest() *interest {
-	return &interest{listeners: make(map[subject]map[*listener]bool)}
+	return &interest{listeners: make(map[subject]map[*listener]struct{})}
 }
 
 // listen returns a listener. It must be given to drop in the end.
@@ -63,9 +63,9 @@ func (n *interest) listen(subjects ...subject) *listener {
 	defer n.mu.Unlock()
 	for _, s := range subjects {
 		if n.listeners[s] == nil {
-			n.listeners[s] = make(map[*listener]bool)
+			n.listeners[s] = make(map[*listener]struct{})
 		}
-		n.listeners[s][l] = true
+		n.listeners[s][l] = struct{}{}
 	}
 	return l
 }

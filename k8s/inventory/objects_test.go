@@ -85,9 +85,15 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 		{"Metadata", func(c *Config) { c.Metadata = nil }},
 		{"Logger", func(c *Config) { c.Logger = nil }},
 		{"Now", func(c *Config) { c.Now = nil }},
+		{"durations", func(c *Config) { c.MaxStaleness = -1 }},
+		{"durations", func(c *Config) { c.ProbeEvery = -1 }},
 		{"durations", func(c *Config) { c.Hold = -1 }},
-		{"ProbeEvery", func(c *Config) { c.ProbeEvery = time.Hour }},
+		{"durations", func(c *Config) { c.LiveTimeout = -1 }},
+		{"ProbeEvery", func(c *Config) { c.ProbeEvery = c.MaxStaleness }},
 		{"limits", func(c *Config) { c.MaxWaiting = -1 }},
+		{"limits", func(c *Config) { c.MaxConfirming = -1 }},
+		{"limits", func(c *Config) { c.MaxJoining = -1 }},
+		{"limits", func(c *Config) { c.LiveRequests = -1 }},
 		{"LiveBurst", func(c *Config) { c.LiveBurst = nodeBurst - 1 }},
 	}
 	for _, test := range tests {

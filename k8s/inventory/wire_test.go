@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -183,6 +184,42 @@ func TestPermissionsAreWhatIsAskedOfTheAPI(t *testing.T) {
 		t.Errorf("permitted (-), asked (+):\n%s", diff)
 	}
 	s.wantURLs(t)
+}
+
+// TestALiveLookSaysWhatTheAPISays asks for what there is and for what there is not,
+// and then asks an API server that fails.
+func TestALiveLookSaysWhatTheAPISays(t *testing.T) {
+	ask := func(handler http.Handler) ([4]string, [4]bool) {
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		config := &rest.Config{Host: server.URL, QPS: -1}
+		a := liveAPI(kubernetes.NewForConfigOrDie(config), metadata.NewForConfigOrDie(config))
+		found, errPods := a.podsOn(t.Context(), "n1")
+		none, errPod := a.pod(t.Context(), types.NamespacedName{Namespace: "shop", Name: "gone"})
+		n, errNode := a.node(t.Context(), "n1")
+		account, errAccount := a.account(t.Context(), types.NamespacedName{Namespace: "shop", Name: "gone"})
+		var got [4]string
+		for _, p := range found {
+			got[0] += p.uid
+		}
+		if none != nil {
+			got[1] = none.uid
+		}
+		if n != nil {
+			got[2] = n.uid
+		}
+		if account != nil {
+			got[3] = account.uid
+		}
+		return got, [4]bool{errPods != nil, errPod != nil, errNode != nil, errAccount != nil}
+	}
+	if got, errs := ask(&apiServer{asked: make(map[string]bool)}); got != [4]string{"p-pay-1", "", "u-n1", ""} || errs != [4]bool{} {
+		t.Errorf("pods on n1, a pod, node n1, an account: %q; failed: %v", got, errs)
+	}
+	forbidden := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	if got, errs := ask(forbidden); got != [4]string{} || errs != [4]bool{true, true, true, true} {
+		t.Errorf("of an API server that fails: %q; failed: %v", got, errs)
+	}
 }
 
 func (s *apiServer) wantURLs(t *testing.T) {

@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -64,11 +65,21 @@ func TestKeysFromTrouble(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"forbidden": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
 		"too large": only("application/jwk-set+json", strings.Repeat(" ", 1<<20+1)),
+		// More than the connection holds: the server waits for us to close it.
+		"far too large": only("application/jwk-set+json", strings.Repeat(" ", 64<<20)),
 	} {
 		client := serveAPI(t, map[string]http.HandlerFunc{"GET /openid/v1/jwks": handle}).RESTClient()
-		if data, err := token.KeysFrom(client)(t.Context()); err == nil || data != nil {
+		// The end of the test must not close what we leave open.
+		if data, err := token.KeysFrom(client)(context.WithoutCancel(t.Context())); err == nil || data != nil {
 			t.Errorf("%s: got %d bytes, %v", name, len(data), err)
 		}
+	}
+}
+
+func TestTheLargestKeySet(t *testing.T) {
+	client := serveAPI(t, map[string]http.HandlerFunc{"GET /openid/v1/jwks": only("application/jwk-set+json", strings.Repeat(" ", 1<<20))}).RESTClient()
+	if data, err := token.KeysFrom(client)(t.Context()); err != nil || len(data) != 1<<20 {
+		t.Errorf("got %d bytes, %v", len(data), err)
 	}
 }
 

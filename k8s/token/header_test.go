@@ -61,6 +61,11 @@ func TestTheSizeIsLookedAtFirst(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "more than 16384") {
 		t.Errorf("got %v", err)
 	}
+	// One that is just short enough is looked at, and has no three segments.
+	_, err = verify(t, v, strings.Repeat("x", 16<<10-len("Bearer ")))
+	if err == nil || !strings.Contains(err.Error(), "three segments") {
+		t.Errorf("of 16384 bytes: got %v", err)
+	}
 }
 
 // TestClusterID checks that the clusterid of a request decides nothing, unless
@@ -138,4 +143,12 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
+}
+
+// TestConfigIsCopied changes what a verifier was made of.
+func TestConfigIsCopied(t *testing.T) {
+	issuers, audiences := []string{issuer}, []string{"istio-ca"}
+	v := newAPI(rsaSigner()).verifier(t, at(noon), func(c *token.Config) { c.Issuers, c.Audiences = issuers, audiences })
+	issuers[0], audiences[0] = "https://example.com", "vault"
+	wantOK(t, v, ztunnel(noon, rsaSigner()).String())
 }

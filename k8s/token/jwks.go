@@ -58,8 +58,7 @@ func parseKeySet(raw []byte, readAt time.Time) (*keySet, []string, error) {
 		return nil, nil, fmt.Errorf("parsing the key set: %w", err)
 	}
 	keys := make(map[string]*key)
-	ambiguous := make(map[string]bool)
-	var complaints []string
+	var ambiguous, complaints []string
 	for i, data := range list.Keys {
 		k, err := parseKey(data)
 		if err != nil {
@@ -68,11 +67,11 @@ func parseKeySet(raw []byte, readAt time.Time) (*keySet, []string, error) {
 		}
 		if old := keys[k.id]; old != nil && !old.public.Equal(k.public) {
 			complaints = append(complaints, fmt.Sprintf("key %d: there is another key with the ID %s", i, quote(k.id)))
-			ambiguous[k.id] = true
+			ambiguous = append(ambiguous, k.id)
 		}
 		keys[k.id] = k
 	}
-	for id := range ambiguous { // an ID is a hash of its key: which of them lies cannot be told
+	for _, id := range ambiguous { // an ID is a hash of its key: which of them lies cannot be told
 		delete(keys, id)
 	}
 	if len(keys) == 0 {

@@ -119,6 +119,27 @@ func TestBeforeTheFirstKeys(t *testing.T) {
 	})
 }
 
+// TestReadyWithReviews checks that a reading that failed is enough if the API
+// server can be asked about tokens, and that one is needed.
+func TestReadyWithReviews(t *testing.T) {
+	for _, reviewing := range []bool{false, true} {
+		a := newAPI(rsaSigner())
+		a.fail(errDown)
+		v := a.verifier(t, at(noon), func(c *token.Config) {
+			if reviewing {
+				c.Review = a.review
+			}
+		})
+		if v.Ready() == nil {
+			t.Error("it is ready before the first reading")
+		}
+		_, _ = verify(t, v, ztunnel(noon, rsaSigner()).String())
+		if err := v.Ready(); (err == nil) != reviewing {
+			t.Errorf("after a reading that failed: %v (reviews: %v)", err, reviewing)
+		}
+	}
+}
+
 // TestUnknownKey checks that "no" is said only on an answer of the API server
 // that must have had the key.
 func TestUnknownKey(t *testing.T) {
@@ -278,19 +299,89 @@ func TestKeySets(t *testing.T) {
 		})
 	}
 	for name, answer := range map[string][]byte{
-		"nothing":       nil,
-		"no JSON":       []byte("<html>"),
-		"an array":      []byte("[]"),
-		"no keys":       []byte("{}"),
-		"a Status":      []byte(`{"kind":"Status","code":500}`),
-		"2 MiB":         append(keySet(rsaSigner()), bytes.Repeat([]byte(" "), 2<<20)...),
-		"cut in halves": keySet(rsaSigner())[:200],
+		"nothing":        nil,
+		"no JSON":        []byte("<html>"),
+		"an array":       []byte("[]"),
+		"no keys":        []byte("{}"),
+		"a Status":       []byte(`{"kind":"Status","code":500}`),
+		"1 MiB and more": append(keySet(rsaSigner()), bytes.Repeat([]byte(" "), 1<<20+1-len(keySet(rsaSigner())))...),
+		"2 MiB":          append(keySet(rsaSigner()), bytes.Repeat([]byte(" "), 2<<20)...),
+		"cut in halves":  keySet(rsaSigner())[:200],
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := (&api{keys: answer}).verifier(t, at(noon))
 			wantReason(t, v, ztunnel(noon, rsaSigner()).String(), authz.APITrouble)
 		})
 	}
+}
+
+// TestTheLargestKeySetIsRead has a set of exactly 1 MiB.
+func TestTheLargestKeySetIsRead(t *testing.T) {
+	set := keySet(rsaSigner())
+	a := &api{keys: append(set, bytes.Repeat([]byte(" "), 1<<20-len(set))...)}
+	wantOK(t, a.verifier(t, at(noon)), ztunnel(noon, rsaSigner()).String())
+}
+
+// TestKeysLeftOut has what is said of keys beside one that is good.
+func TestKeysLeftOut(t *testing.T) {
+	good, p256, p384 := rsaSigner().jwk(), p256Signer().jwk(), p384Signer().jwk()
+	name := func(bytes int) string { return strings.Repeat("k", bytes) }
+	for _, tt := range []struct {
+		name string
+		keys []object
+		says string // "" if they are good
+	}{
+		{"no ID", []object{with(good, "kid", "")}, `key 0: its ID is missing or too long`},
+		{"an ID of 1 024 bytes", []object{with(good, "kid", name(1024))}, ""},
+		{"an ID of 1 025 bytes", []object{with(good, "kid", name(1025))}, `key 0: its ID is missing or too long`},
+		{"two keys with one ID", []object{good, with(rsaOther().jwk(), "kid", rsaSigner().kid)}, `key 1: there is another key with the ID \"rsa\"`},
+		{"another use", []object{with(good, "use", "enc")}, `key 0: \"rsa\": its use is \"enc\"`},
+		{"another algorithm", []object{with(good, "alg", "RS512")}, `key 0: \"rsa\": it is for \"RS512\"`},
+		{"another type", []object{with(good, "kty", "OKP")}, `key 0: \"rsa\": its type is \"OKP\"`},
+		{"no JWK", []object{with(good, "kid", 1)}, `key 0: not a JSON Web Key`},
+		{"an exponent that is no base64url", []object{with(good, "e", "!")}, `key 0: \"rsa\": exponent: `},
+		{"the exponent 1", []object{with(good, "e", "AQ")}, `key 0: \"rsa\": its exponent is not a sane one`},
+		{"the exponent 3", []object{with(good, "e", "Aw")}, ""},
+		{"an even exponent", []object{with(good, "e", "BA")}, `key 0: \"rsa\": its exponent is not a sane one`},
+		{"an exponent of 31 bits", []object{with(good, "e", "f____w")}, ""},
+		{"an exponent of 32 bits", []object{with(good, "e", "gAAAAQ")}, `key 0: \"rsa\": its exponent is not a sane one`},
+		{"a modulus of 2 047 bits", []object{with(good, "n", b64(modulus(2047)))}, `it has 2047 bits, not 2048 to 8192`},
+		{"a modulus of 2 048 bits", []object{with(good, "n", b64(modulus(2048)))}, ""},
+		{"a modulus of 8 192 bits", []object{with(good, "n", b64(modulus(8192)))}, ""},
+		{"a modulus of 8 193 bits", []object{with(good, "n", b64(modulus(8193)))}, `it has 8193 bits, not 2048 to 8192`},
+		{"another curve", []object{with(p384, "crv", "P-224")}, `its curve is \"P-224\"`},
+		{"an x that is no base64url", []object{with(p384, "x", "!")}, `its coordinates are malformed`},
+		{"a y that is no base64url", []object{with(p384, "y", "!")}, `its coordinates are malformed`},
+		{"an x of another length", []object{with(p384, "x", p256["x"])}, `its coordinates are malformed`},
+		{"a y of another length", []object{with(p384, "y", p256["y"])}, `its coordinates are malformed`},
+		{"a point that is not on the curve", []object{with(p384, "x", p384["y"])}, `parsing the point: `},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			a := &api{keys: toJSON(object{"keys": append(tt.keys, p256)})}
+			v := a.verifier(t, at(noon), func(c *token.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			wantOK(t, v, ztunnel(noon, p256Signer()).String())
+			keys := 1
+			if tt.says == "" {
+				keys += len(tt.keys)
+			}
+			if n := strings.Count(log.String(), "token key left out"); n != len(tt.keys)+1-keys && tt.name != "two keys with one ID" || !strings.Contains(log.String(), tt.says) {
+				t.Errorf("the log does not say %q once:\n%s", tt.says, log.String())
+			}
+			if n := v.Status().Keys; n != keys {
+				t.Errorf("%d keys, want %d", n, keys)
+			}
+		})
+	}
+}
+
+// modulus returns a number of that many bits, which need not be a product of
+// two primes.
+func modulus(bits int) []byte {
+	n := make([]byte, (bits+7)/8)
+	n[0] = 1 << ((bits - 1) % 8)
+	n[len(n)-1] |= 1
+	return n
 }
 
 // TestABadAnswerKeepsTheKeys checks that damage is not taken for a withdrawal.

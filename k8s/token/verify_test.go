@@ -30,6 +30,7 @@ func TestTokens(t *testing.T) {
 		{"a key in the header", func(d *draft) { d.header["jwk"] = d.signer.jwk() }, authz.BadToken},
 		{"no kid", func(d *draft) { delete(d.header, "kid") }, authz.BadToken},
 		{"an empty kid", func(d *draft) { d.header["kid"] = "" }, authz.BadToken},
+		{"a kid of 1 024 bytes", func(d *draft) { d.header["kid"] = strings.Repeat("k", 1024) }, authz.UnknownKey},
 		{"a kid of 1 025 bytes", func(d *draft) { d.header["kid"] = strings.Repeat("k", 1025) }, authz.BadToken},
 		{"a kid that is no string", func(d *draft) { d.header["kid"] = []string{"rsa"} }, authz.BadToken},
 		{"no alg", func(d *draft) { delete(d.header, "alg") }, authz.BadToken},
@@ -85,6 +86,7 @@ func TestTokens(t *testing.T) {
 		{"a sub with more", func(d *draft) { d.claims["sub"] = "system:serviceaccount:istio-system:ztunnel:x" }, authz.BadToken},
 		{"no jti", func(d *draft) { delete(d.claims, "jti") }, "no jti"},
 		{"a jti with a line break", func(d *draft) { d.claims["jti"] = "a\nb" }, authz.BadToken},
+		{"a jti of 128 bytes", func(d *draft) { d.claims["jti"] = strings.Repeat("~", 128) }, "a long jti"},
 		{"a jti of 129 bytes", func(d *draft) { d.claims["jti"] = strings.Repeat("j", 129) }, authz.BadToken},
 		{"a claim that means nothing to us", func(d *draft) { d.claims["azp"] = "x" }, ""},
 
@@ -166,6 +168,8 @@ func TestTokens(t *testing.T) {
 				return
 			case "no jti":
 				want.TokenID = ""
+			case "a long jti":
+				want.TokenID = strings.Repeat("~", 128)
 			case "no node":
 				want.Node, want.NodeUID = "", ""
 			case "no node UID":
@@ -355,6 +359,29 @@ func TestClaimsInMessages(t *testing.T) {
 				t.Errorf("accepted %q", evil)
 			}
 			checkNoSecret(t, err, d.String())
+		}
+	}
+}
+
+// TestErrorsNameMembers checks that what is wrong is named in full.
+func TestErrorsNameMembers(t *testing.T) {
+	for want, change := range map[string]func(*draft){
+		`payload: "kubernetes.io.pod.name" is not a name`:    func(d *draft) { d.kubernetes()["pod"] = object{"name": "../x", "uid": "u"} },
+		`payload: "kubernetes.io.namespace" is missing`:      func(d *draft) { delete(d.kubernetes(), "namespace") },
+		`payload: "kubernetes.io.serviceaccount" is missing`: func(d *draft) { delete(d.kubernetes(), "serviceaccount") },
+		`payload: "sub" does not name the service account`:   func(d *draft) { d.claims["sub"] = "x" },
+		`made to last`:                                        func(d *draft) { d.claims["exp"] = 253402300799 }, // the end of 9999
+		`payload: "exp" is not a time in s`:                   func(d *draft) { d.claims["exp"] = 253402300800 },
+		`header: "kid" is missing or empty`:                   func(d *draft) { delete(d.header, "kid") },
+		`payload: "kubernetes.io.pod.namespace" is not known`: func(d *draft) { d.kubernetes()["pod"] = object{"name": "p", "uid": "u", "namespace": "n"} },
+		`payload: "kubernetes.io.serviceaccount" has no UID`:  func(d *draft) { d.kubernetes()["serviceaccount"] = object{"name": "ztunnel"} },
+		`payload: "kubernetes.io.node.uid" is empty, not`:     func(d *draft) { d.kubernetes()["node"] = object{"name": "n", "uid": "a b"} },
+	} {
+		d := ztunnel(noon, rsaSigner())
+		change(d)
+		_, err := verify(t, newAPI(rsaSigner()).verifier(t, at(noon)), d.String())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }

@@ -277,7 +277,7 @@ func checkRefusal(t testing.TB, caller authz.Caller, err error, want authz.Reaso
 	maybe, isMaybe := errors.AsType[*authz.Undecided](err)
 	switch {
 	case isNo && no.Reason == want && !undecided(want):
-	case isMaybe && maybe.Reason == want && undecided(want):
+	case isMaybe && maybe.Reason == want && undecided(want) && maybe.Err != nil:
 	default:
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -1,0 +1,38 @@
+package inventory
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestDefaults has the defaults, and that they take the place of nothing that was
+// set.
+func TestDefaults(t *testing.T) {
+	want := Config{
+		MaxStaleness: 5 * time.Minute, ProbeEvery: 30 * time.Second, Hold: time.Second,
+		MaxWaiting: 4, MaxConfirming: 128, MaxJoining: 32,
+		LiveRequests: 200, LiveBurst: 400, LiveTimeout: 5 * time.Second,
+	}
+	var got Config
+	got.setDefaults()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	var set Config
+	for _, field := range reflect.ValueOf(&set).Elem().Fields() {
+		switch {
+		case field.CanInt():
+			field.SetInt(7)
+		case field.CanFloat():
+			field.SetFloat(7)
+		}
+	}
+	got = set
+	got.setDefaults()
+	if diff := cmp.Diff(set, got); diff != "" {
+		t.Errorf("what was set (-want +got):\n%s", diff)
+	}
+}

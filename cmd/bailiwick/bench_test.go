@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,10 @@ import (
 // childEnv tells the test binary to be a server, so that the CPU time of the
 // server alone can be read.
 const childEnv = "BAILIWICK_BENCH_SERVER"
+
+// profileEnv names the file for a profile of the server's CPU time in its first
+// eight seconds.
+const profileEnv = "BAILIWICK_BENCH_PROFILE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(stubbornEnv) != "" {
@@ -61,8 +66,26 @@ func benchServer() error {
 	if err := json.NewEncoder(os.Stdout).Encode([]string{d.address(), token, d.authority.BundlePEM()}); err != nil {
 		return err
 	}
+	if file := os.Getenv(profileEnv); file != "" {
+		if err := profile(file, 8*time.Second); err != nil {
+			return err
+		}
+	}
 	time.Sleep(time.Hour)
 	return nil
+}
+
+func profile(file string, d time.Duration) error {
+	f, err := os.Create(file) //nolint:gosec // named by whoever runs the benchmark
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	time.Sleep(d)
+	pprof.StopCPUProfile()
+	return f.Close()
 }
 
 // BenchmarkRequest measures whole requests, through TLS and gRPC on loopback, 8

@@ -77,6 +77,28 @@ func TestAlertsAreAboutMetrics(t *testing.T) {
 			t.Errorf("an alert is about %s, which nothing declares", name)
 		}
 	}
+	for _, selector := range regexp.MustCompile(`([a-z_]+)\{([a-z]+)="([^"]*)"\}`).FindAllStringSubmatch(alerts, -1) {
+		values := labelValues(t, selector[1], selector[2])
+		if !slices.Contains(values, selector[3]) {
+			t.Errorf("an alert selects %s, and there is no such label or value", selector[0])
+		}
+	}
+}
+
+// labelValues returns what the label of a metric can be.
+func labelValues(t *testing.T, metric, label string) (values []string) {
+	t.Helper()
+	for _, m := range declared() {
+		for _, l := range m.Labels {
+			if m.Name == metric && l.Name == label {
+				values = append(values, l.Values...)
+			}
+		}
+	}
+	if metric == "bailiwick_requests_total" && label == "reason" {
+		values = reasons(t)
+	}
+	return values
 }
 
 // TestScrape compares what a running server says of itself with what is

@@ -6,8 +6,8 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 

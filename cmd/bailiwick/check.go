@@ -44,7 +44,7 @@ func check(config, dir string, now time.Time) (*checkReport, error) {
 		r.Configuration = &checkedConfig{config, c.TrustDomain, c.NodeAgents, append([]string{}, c.warnings()...)}
 	}
 	if dir != "" {
-		authority, warnings, err := loadAuthority(now, dir, c.profile())
+		authority, warnings, err := loadAuthority(now, dir, c, kubectl(""))
 		if err != nil {
 			return nil, &exitError{exitRefused, err}
 		}

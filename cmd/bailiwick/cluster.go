@@ -29,6 +29,7 @@ type cluster struct {
 	inventory *inventory.Inventory
 	tokens    *token.Verifier
 	log       *slog.Logger
+	kubectl   string // how to ask the same cluster
 }
 
 func newCluster(ctx context.Context, c *Config, k *kube, log *slog.Logger) (*cluster, error) {
@@ -58,7 +59,7 @@ func newCluster(ctx context.Context, c *Config, k *kube, log *slog.Logger) (*clu
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{inventory: inv, tokens: tokens, log: log}, nil
+	return &cluster{inventory: inv, tokens: tokens, log: log, kubectl: k.kubectl}, nil
 }
 
 // run keeps what we know up to date until ctx is done.
@@ -89,7 +90,7 @@ func (cl *cluster) warnOfMissing(ctx context.Context, agents []authz.ServiceAcco
 			return // too old already, which is told elsewhere
 		}
 		log := cl.log.With(slog.String("account", sa.String()), slog.Any("alike", alike(sa, live)))
-		const next = "compare nodeAgents in the configuration with: kubectl get pods -A -o custom-columns=NAMESPACE:.metadata.namespace,ACCOUNT:.spec.serviceAccountName,POD:.metadata.name | grep ztunnel"
+		next := "compare nodeAgents in the configuration with: " + cl.kubectl + " get pods -A -o custom-columns=NAMESPACE:.metadata.namespace,ACCOUNT:.spec.serviceAccountName,POD:.metadata.name | grep ztunnel"
 		switch {
 		case !facts.TargetAccount.Exists(now):
 			log.Warn("nodeAgents names a service account that does not exist", slog.String("next", next))

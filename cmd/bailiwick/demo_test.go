@@ -105,8 +105,8 @@ func TestDemoNamesItself(t *testing.T) {
 
 // TestShellWord has a shell say what it takes for its first word.
 func TestShellWord(t *testing.T) {
-	for _, text := range []string{"bin/bailiwick", "/tmp/with space/b", "it's", "$HOME", "a;b", "~", "[::1]:80", "a\nb", "", "*"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+shellWord(text)).Output()
+	for _, text := range []string{"bin/bailiwick", "/tmp/with space/b", "it's", "$HOME", "a;b", "~", "[::1]:80", "a\nb", "", "*", "a;id\x1b[31mX", "it's\\\n1\n", "\u009bé", "\xff0"} {
+		out, err := exec.Command("bash", "-c", "printf %s "+shellWord(text)).Output()
 		if err != nil || string(out) != text {
 			t.Errorf("the shell reads %s as %q, %v; want %q", shellWord(text), out, err, text)
 		}

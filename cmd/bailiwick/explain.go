@@ -11,6 +11,7 @@ import (
 
 	"github.com/bailiwick-ca/bailiwick/authz"
 	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -58,7 +59,7 @@ func explain(ctx context.Context, f explainFlags, p *printer) error {
 		return &exitError{exitUsage, errors.New("who asks? name a node with --node, or a pod with --as")}
 	}
 	if f.as != "" && !isPodName(f.as) {
-		return &exitError{exitUsage, fmt.Errorf("--as is %q, which is not a pod written as namespace/name\nfind it with: kubectl get pods -A -o wide", f.as)}
+		return &exitError{exitUsage, fmt.Errorf("--as is %q, which is not a pod written as namespace/name\nfind it with: %s get pods -A -o wide", f.as, kubectl(f.kubeconfig))}
 	}
 	c, err := loadConfig(f.config)
 	if err != nil {
@@ -69,7 +70,7 @@ func explain(ctx context.Context, f explainFlags, p *printer) error {
 	if err != nil {
 		return err
 	}
-	x := &explanation{config: f.config, policy: policy, objects: o, now: time.Now()}
+	x := &explanation{file: f.config, config: c, kubectl: kubectl(f.kubeconfig), policy: policy, objects: o, now: time.Now()}
 	if x.inventory, err = o.inventory(func() time.Time { return x.now }); err != nil {
 		return err
 	}
@@ -98,7 +99,9 @@ func isPodName(text string) bool {
 
 // An explanation has what the answer depends on.
 type explanation struct {
-	config    string // the file that the rules come from; empty for the defaults
+	file      string // that the rules come from; empty for the defaults
+	config    *Config
+	kubectl   string // how to ask the same cluster
 	policy    *authz.Policy
 	objects   *objects
 	inventory authz.Inventory
@@ -126,10 +129,10 @@ func (x *explanation) asker(pod, node string) (string, error) {
 	}
 	caller, err := x.objects.caller(pod)
 	if err != nil {
-		return "", fmt.Errorf("%w\nsee what there is with: kubectl get pods,serviceaccounts -A", err)
+		return "", fmt.Errorf("%w\nsee what there is with: %s get pods,serviceaccounts -A", err, x.kubectl)
 	}
 	if node != "" && node != caller.Node {
-		return "", &exitError{exitUsage, fmt.Errorf("--as names pod %s, which is on node %s, and --node names %s; leave out one of them", pod, orDash(caller.Node), node)}
+		return "", &exitError{exitUsage, fmt.Errorf("--as names pod %s, which is on node %s, and --node names %s; leave out one of them", pod, printable(orDash(caller.Node)), node)}
 	}
 	return pod, nil
 }
@@ -172,9 +175,9 @@ func (x *explanation) noAgent(node string) error {
 	}
 	there := ""
 	if !slices.ContainsFunc(x.objects.nodes, func(n metav1.ObjectMeta) bool { return n.Name == node }) {
-		there = ", and there is no such node (see: kubectl get nodes)"
+		there = ", and there is no such node (see: " + x.kubectl + " get nodes)"
 	}
-	return fmt.Errorf("no pod of a node agent is on node %q%s; node agents are the pods of: %s\nsee what runs there with: kubectl get pods -A -o wide --field-selector spec.nodeName=%s\nif the node agent has another account, add it to nodeAgents in the configuration", node, there, strings.Join(names, " "), shellWord(node))
+	return fmt.Errorf("no pod of a node agent is on node %q%s; node agents are the pods of: %s\nsee what runs there with: %s get pods -A -o wide --field-selector spec.nodeName=%s\nif the node agent has another account, add it to nodeAgents in the configuration", node, there, strings.Join(names, " "), x.kubectl, shellWord(node))
 }
 
 // report applies the rules to a request of the pod.
@@ -187,14 +190,12 @@ func (x *explanation) report(pod, identity string) (*explainReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &explainReport{Pod: pod, Node: caller.Node, ServiceAccount: caller.ServiceAccount.String(), Identity: identity, Config: x.config, Answer: granted}
+	r := &explainReport{Pod: pod, Node: caller.Node, ServiceAccount: caller.ServiceAccount.String(), Identity: identity, Config: x.file, Answer: granted}
 	for _, s := range steps {
 		r.Rules = append(r.Rules, appliedRule{s.Denial == nil, s.Rule, s.Evidence})
 	}
 	if d := steps[len(steps)-1].Denial; d != nil {
-		// Zero for a bad identity, about which the advice names no account.
-		target, _ := x.policy.Target(caller, identity)
-		r.Answer, r.Reason, r.Detail, r.Next = denied, d.Reason, d.Detail, advice(d.Reason, caller, target)
+		r.Answer, r.Reason, r.Detail, r.Next = denied, d.Reason, d.Detail, x.advice(d.Reason, caller, identity)
 	}
 	return r, nil
 }
@@ -227,7 +228,7 @@ type appliedRule struct {
 
 func (r *explainReport) text(s *sheet) {
 	s.printf("pod %s on node %s, of service account %s, asks for %s\nrules: %s\n\n",
-		printable(r.Pod), printable(orDash(r.Node)), printable(r.ServiceAccount), printable(orOwn(r.Identity)), orDefaults(r.Config))
+		r.Pod, orDash(r.Node), r.ServiceAccount, orOwn(r.Identity), orDefaults(r.Config))
 	rows := [][]cell{row("HOLDS", "RULE", "EVIDENCE")}
 	for _, a := range r.Rules {
 		holds := cell{"yes", green}
@@ -241,7 +242,7 @@ func (r *explainReport) text(s *sheet) {
 		s.printf("\nanswer: %s\n", s.paint(green, granted))
 		return
 	}
-	s.printf("\nanswer: %s (%s): %s\nwhat to do: %s\n", s.paint(red, denied), r.Reason, printable(r.Detail), r.Next)
+	s.printf("\nanswer: %s (%s): %s\nwhat to do: %s\n", s.paint(red, denied), r.Reason, r.Detail, painted(printableLines(r.Next)))
 }
 
 // load returns the objects that the answer depends on.
@@ -323,17 +324,18 @@ func (f *explainFlags) fetchAccounts(ctx context.Context, api kubernetes.Interfa
 	return nil
 }
 
-// advice is what to do about a denial of the target's identity.
-func advice(r authz.Reason, c authz.Caller, target authz.ServiceAccount) string {
+// advice is what to do about a denial of an identity.
+func (x *explanation) advice(r authz.Reason, c authz.Caller, identity string) string {
+	namespace, pod := shellWord(c.ServiceAccount.Namespace), shellWord(orDash(c.Pod))
 	switch r {
 	case authz.BadIdentity:
-		return "compare the trust domain with trustDomain in the configuration, and with the mesh's: kubectl -n istio-system get configmap istio -o yaml | grep trustDomain"
+		return x.identityAdvice(c, identity)
 	case authz.CallerGone, authz.CallerDone:
-		return fmt.Sprintf("nothing, if the pod is being replaced; else: kubectl -n %s get pod %s -o wide", c.ServiceAccount.Namespace, orDash(c.Pod))
+		return fmt.Sprintf("nothing, if the pod is being replaced; else: %s -n %s get pod %s -o wide", x.kubectl, namespace, pod)
 	case authz.NoNode:
 		return "use a token that is bound to a pod on a node, as a projected volume gives, on Kubernetes 1.32 or later"
 	case authz.NodeMismatch:
-		return fmt.Sprintf("if the node was re-created, restart the pod, so that it gets a token of the new node: kubectl -n %s delete pod %s", c.ServiceAccount.Namespace, orDash(c.Pod))
+		return fmt.Sprintf("if the node was re-created, restart the pod, so that it gets a token of the new node: %s -n %s delete pod %s", x.kubectl, namespace, pod)
 	case authz.Evicted:
 		return "find out why the node was evicted before you remove it from evictedNodes"
 	case authz.NotANodeAgent:
@@ -341,11 +343,24 @@ func advice(r authz.Reason, c authz.Caller, target authz.ServiceAccount) string 
 	case authz.Protected:
 		return "nothing: no node agent may have this identity; if it should, remove it from protected in the configuration, unless it is the server's own"
 	case authz.NotOnNode:
-		return fmt.Sprintf("see where the account runs: kubectl -n %s get pods -o wide --field-selector spec.serviceAccountName=%s\nand what runs on the node: kubectl get pods -A -o wide --field-selector spec.nodeName=%s",
-			target.Namespace, target.Name, orDash(c.Node))
+		target, _ := x.policy.Target(c, identity) // which is not what was wrong
+		return fmt.Sprintf("see where the account runs: %s -n %s get pods -o wide --field-selector spec.serviceAccountName=%s\nand what runs on the node: %s get pods -A -o wide --field-selector spec.nodeName=%s",
+			x.kubectl, shellWord(target.Namespace), shellWord(target.Name), x.kubectl, shellWord(orDash(c.Node)))
 	default:
 		return "see docs/troubleshooting.md"
 	}
+}
+
+// identityAdvice tells an identity of another trust domain, which would be good
+// there, from one that is good nowhere.
+func (x *explanation) identityAdvice(c authz.Caller, identity string) string {
+	if id, err := spiffeid.FromString(identity); err == nil {
+		there := authz.Policy{TrustDomain: id.TrustDomain()}
+		if _, err := there.Target(c, identity); err == nil {
+			return fmt.Sprintf("the trust domain is another one; compare it with trustDomain in the configuration, and with the mesh's: %s -n %s get configmap istio -o yaml | grep trustDomain", x.kubectl, shellWord(x.config.IstioNamespace))
+		}
+	}
+	return "the form is wrong: an identity is spiffe://<trust domain>/ns/<namespace>/sa/<account>, and the names in it are such as Kubernetes takes, in small letters; correct it where it is asked for"
 }
 
 func orDefaults(config string) string {

@@ -77,3 +77,65 @@ func TestExplainReadsTheNodeOfThePod(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainAsksTheSameCluster wants every command that explain prints to ask
+// the cluster of --kubeconfig, and to look where Istio is installed.
+func TestExplainAsksTheSameCluster(t *testing.T) {
+	api := newFakeAPI(t, mustSigner(t))
+	dir := t.TempDir()
+	kubeconfig, config, cluster := filepath.Join(dir, "other config"), filepath.Join(dir, "mesh.yaml"), filepath.Join(dir, "cluster.yaml")
+	for path, text := range map[string]string{
+		kubeconfig: readFile(t, api.kubeconfig), config: "istioNamespace: mesh\nnodeAgents: [istio-system/ztunnel]\n", cluster: string(demoCluster),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctl := "kubectl --kubeconfig " + shellWord(kubeconfig) + " "
+	for _, tt := range []struct{ args, want string }{
+		{"--as x", ctl + "get pods -A -o wide\n"},
+		{"--as a/b", ctl + "get pods -A -o wide\n"},
+		{"--node nope", ctl + "get nodes)"},
+		{"--node nope", ctl + "get pods -A -o wide --field-selector spec.nodeName=nope\n"},
+		{"--as a/b --objects " + cluster, ctl + "get pods,serviceaccounts -A\n"},
+		{"--as shop/report-1 --objects " + cluster, ctl + "-n shop get pod report-1 -o wide\n"},
+		{"--node node-a --objects " + cluster + " --identity spiffe://cluster.local/ns/shop/sa/pay", ctl + "-n shop get pods -o wide --field-selector spec.serviceAccountName=pay\n"},
+		{"--node node-a --objects " + cluster + " --identity spiffe://cluster.local/ns/shop/sa/pay", ctl + "get pods -A -o wide --field-selector spec.nodeName=node-a\n"},
+		{"--node node-a --objects " + cluster + " --identity spiffe://x.org/ns/shop/sa/pay --config " + config, ctl + "-n mesh get configmap istio -o yaml | grep trustDomain\n"},
+	} {
+		var out bytes.Buffer
+		run(t.Context(), append([]string{"explain", "--kubeconfig", kubeconfig}, strings.Fields(tt.args)...), &out, &out)
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("explain %s prints no %q:\n%s", tt.args, tt.want, out.String())
+		}
+		if rest := strings.ReplaceAll(out.String(), ctl, ""); strings.Contains(rest, "kubectl ") {
+			t.Errorf("explain %s prints a command for another cluster:\n%s", tt.args, rest)
+		}
+	}
+}
+
+// TestExplainTellsFormFromTrustDomain wants the advice about an identity to be
+// about what is wrong with it.
+func TestExplainTellsFormFromTrustDomain(t *testing.T) {
+	cluster := filepath.Join(t.TempDir(), "cluster.yaml")
+	if err := os.WriteFile(cluster, demoCluster, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const form, domain = "the form is wrong", "the trust domain is another one"
+	for identity, want := range map[string]string{
+		"spiffe://cluster.local/ns/shop/sa/Pay":   form,
+		"spiffe://cluster.local/ns/shop/pay":      form,
+		"spiffe://other.example/ns/shop/sa/Pay":   form,
+		"spiffe://cluster.local/ns/shop/sa/pay/":  form,
+		"https://cluster.local/ns/shop/sa/pay":    form,
+		"pay":                                     form,
+		"spiffe://other.example/ns/shop/sa/pay":   domain,
+		"spiffe://cluster.local.x/ns/shop/sa/pay": domain,
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", identity}, &out, &out)
+		if _, next, _ := strings.Cut(out.String(), "\nwhat to do: "); code != exitRefused || !strings.HasPrefix(next, want) {
+			t.Errorf("%s: exit code %d and %q, want %q", identity, code, next, want)
+		}
+	}
+}

@@ -84,7 +84,9 @@ DIR has a token of each pod. It is removed in the end.
 	return nil
 }
 
-// shellWord returns text so that a shell takes it for one word.
+// shellWord returns text so that a shell takes it for one word, and a terminal
+// for nothing but text: what is not printable is escaped (POSIX.1-2024, Shell
+// Command Language, Section 2.2.4).
 func shellWord(text string) string {
 	special := func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-+:@%,", r)
@@ -92,5 +94,16 @@ func shellWord(text string) string {
 	if text != "" && !strings.ContainsFunc(text, special) {
 		return text
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	if printable(text) == text {
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '\'' || c == '\\' {
+			fmt.Fprintf(&b, `\%03o`, c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return "$'" + b.String() + "'"
 }

@@ -67,7 +67,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := root, checkArgs(args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -79,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		failure = &exitError{exitFailed, err}
 	}
 	if text := strings.TrimSpace(failure.Error()); text != "" {
-		fmt.Fprintln(stderr, "bailiwick:", text) //nolint:errcheck // there is nowhere else to say so
+		fmt.Fprintln(stderr, "bailiwick:", printableLines(text)) //nolint:errcheck // there is nowhere else to say so
 	}
 	return failure.code
 }

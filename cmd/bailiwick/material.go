@@ -16,7 +16,7 @@ import (
 // loadAuthority reads the key and certificates in dir, which is laid out as
 // Istio's cacerts, and proves that they can sign. What it warns of does not keep
 // them from it.
-func loadAuthority(now time.Time, dir string, profile ca.Profile) (*ca.Authority, []string, error) {
+func loadAuthority(now time.Time, dir string, c *Config, kubectl string) (*ca.Authority, []string, error) {
 	if dir == "" {
 		return nil, nil, &exitError{exitUsage, errors.New("--material names no directory; it must hold ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem")}
 	}
@@ -24,11 +24,11 @@ func loadAuthority(now time.Time, dir string, profile ca.Profile) (*ca.Authority
 		return os.ReadFile(filepath.Join(dir, name))
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("key material in %s:\n%w\n%s", dir, err, materialHint(err, dir))
+		return nil, nil, fmt.Errorf("key material in %s:\n%w\n%s", dir, err, materialHint(err, dir, kubectl+" -n "+shellWord(c.IstioNamespace)))
 	}
-	authority, err := ca.NewAuthority(now, m, profile)
+	authority, err := ca.NewAuthority(now, m, c.profile())
 	if err != nil {
-		return nil, nil, fmt.Errorf("key material in %s:\n%w\n%s", dir, err, materialHint(err, dir))
+		return nil, nil, fmt.Errorf("key material in %s:\n%w\n%s", dir, err, materialHint(err, dir, kubectl+" -n "+shellWord(c.IstioNamespace)))
 	}
 	var all []string
 	for _, w := range warnings {
@@ -37,15 +37,16 @@ func loadAuthority(now time.Time, dir string, profile ca.Profile) (*ca.Authority
 	return authority, append(all, authority.Warnings(now)...), nil
 }
 
-// materialHint says what to do about key material that cannot be used.
-func materialHint(err error, dir string) string {
+// materialHint says what to do about key material that cannot be used. Kubectl
+// asks where the Secret is.
+func materialHint(err error, dir, kubectl string) string {
 	cert, key := shellWord(filepath.Join(dir, "ca-cert.pem")), shellWord(filepath.Join(dir, "ca-key.pem"))
 	if _, ok := errors.AsType[*ca.ValidityError](err); ok {
 		return "if the certificate is right, the clock of this machine is wrong: compare date -u with another machine's"
 	}
 	switch {
 	case errors.Is(err, material.ErrIncomplete):
-		return "all four files are wanted, and only cert-chain.pem may be empty; what is in the Secret says: kubectl -n istio-system describe secret cacerts"
+		return "all four files are wanted, and only cert-chain.pem may be empty; what is in the Secret says: " + kubectl + " describe secret cacerts"
 	case errors.Is(err, material.ErrOtherKey):
 		return "these must print the same: openssl x509 -noout -pubkey -in " + cert + "\nand: openssl pkey -pubout -in " + key
 	case errors.Is(err, syscall.ENOTDIR):

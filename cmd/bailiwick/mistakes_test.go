@@ -375,6 +375,7 @@ func (m *mistake) runServe(api *fakeAPI, config, awaited string, more func(grpc,
 	ctx, stop := context.WithTimeout(m.Context(), 20*time.Second)
 	defer stop()
 	stderr, audit := &lineWaiter{text: awaited, found: make(chan string, 1)}, &ledger{}
+	m.names = append(m.names, filepath.Dir(api.kubeconfig)+"/", "")
 	dir := cacerts(m.T)
 	m.file("root-cert.pem", readFile(m.T, filepath.Join(dir, "root-cert.pem")))
 	ended := make(chan int, 1)

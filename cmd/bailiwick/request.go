@@ -97,7 +97,7 @@ type answerError struct{ err error }
 
 func (e *answerError) Error() string {
 	if s, ok := status.FromError(e.err); ok {
-		return fmt.Sprintf("%v: %s", s.Code(), s.Message())
+		return fmt.Sprintf("%v: %s", s.Code(), printable(s.Message()))
 	}
 	return e.err.Error()
 }

@@ -55,7 +55,7 @@ func serve(ctx context.Context, f serveFlags, stdout, stderr io.Writer) error {
 	for _, w := range c.warnings() {
 		log.Warn("configuration", slog.String("warning", w))
 	}
-	authority, warnings, err := loadAuthority(time.Now(), f.material, c.profile())
+	authority, warnings, err := loadAuthority(time.Now(), f.material, c, kubectl(f.kubeconfig))
 	if err != nil {
 		return err
 	}

@@ -29,16 +29,27 @@ type sheet struct {
 	coloured bool
 }
 
+// A painted text is one of ours, with its colour in it.
+type painted string
+
+// printf formats what is ours. Texts among the arguments may be somebody else's,
+// and are [printable] then.
 func (s *sheet) printf(format string, args ...any) {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = printable(text)
+		}
+	}
 	fmt.Fprintf(s, format, args...) //nolint:errcheck // a Builder takes everything
 }
 
 // paint returns text in a colour, if the sheet has colours.
-func (s *sheet) paint(c colour, text string) string {
+func (s *sheet) paint(c colour, text string) painted {
+	text = printable(text)
 	if !s.coloured || c == noColour {
-		return text
+		return painted(text)
 	}
-	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", c, text)
+	return painted(fmt.Sprintf("\x1b[%dm%s\x1b[0m", c, text))
 }
 
 // A cell is a text in a table.
@@ -82,10 +93,26 @@ func (s *sheet) table(rows [][]cell) {
 // printable returns text as it is, or quoted if it has something in it that
 // would move the cursor: names may come from a file.
 func printable(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// printableLines is printable for several lines: what would move the cursor, but
+// for the ends of lines and tabs, is escaped where it stands.
+func printableLines(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if one := text[:size]; r == '\n' || r == '\t' || printable(one) == one {
+			b.WriteString(one)
+		} else {
+			b.WriteString(strings.Trim(strconv.Quote(one), `"`))
+		}
+		text = text[size:]
+	}
+	return b.String()
 }
 
 // A colourful writer shows colours.

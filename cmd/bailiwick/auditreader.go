@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 )
 
@@ -71,12 +70,7 @@ func (a *auditReader) find(is func(auditLine) bool) auditLine {
 // refusal completes the row of a question that was refused. The error says that
 // the refusal is not the right one.
 func (a *auditReader) refusal(r demoAnswer, q question, err error) (demoAnswer, error) {
-	id := ""
-	for _, detail := range status.Convert(err).Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok {
-			id = info.GetMetadata()["requestId"]
-		}
-	}
+	_, id := told(status.Convert(err))
 	reason, detail := a.reason(id)
 	if reason == "" {
 		return r, fmt.Errorf("%s: %w", r.who(), err)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -44,30 +46,58 @@ type report interface {
 
 // A printer prints reports.
 type printer struct {
-	w       io.Writer
-	format  format
-	printed bool
+	w      io.Writer
+	format format
+	tried  bool  // to print
+	failed error // why that did not work
 }
 
 // print prints a report: in JSON, the only document there is.
 func (p *printer) print(r report) error {
-	p.printed = true
 	if p.format == asJSON {
-		e := json.NewEncoder(p.w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return p.document(r)
 	}
 	var s sheet
 	_, s.coloured = p.w.(colourful)
 	r.text(&s)
-	_, err := io.WriteString(p.w, s.String())
-	return err
+	return p.write(s.String())
+}
+
+// document prints the JSON document.
+func (p *printer) document(value any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(value); err != nil {
+		return err
+	}
+	return p.write(escapeControls(b.String()))
+}
+
+func (p *printer) write(text string) error {
+	p.tried = true
+	_, p.failed = io.WriteString(p.w, text)
+	return p.failed
+}
+
+// escapeControls escapes in a JSON document the control characters that JSON
+// itself lets be (RFC 8259, Section 7), and that a terminal obeys.
+func escapeControls(document string) string {
+	var b strings.Builder
+	for _, r := range document {
+		if r >= 0x7f && unicode.IsControl(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // reports makes a command that runs with a printer for its standard output, and
 // has the flag --output. In JSON, a failure is a document too, unless there is
-// a report already.
+// a report already; that it could not be printed is told on standard error.
 func reports(cmd *cobra.Command, run func(cmd *cobra.Command, p *printer) error) *cobra.Command {
 	p := &printer{format: asText}
 	cmd.Flags().VarP(&p.format, "output", "o", "print for people, or one JSON document for programs")
@@ -78,10 +108,10 @@ func reports(cmd *cobra.Command, run func(cmd *cobra.Command, p *printer) error)
 			return err
 		}
 		f := failureOf(err)
-		if p.printed {
-			return &exitError{f.Error.ExitCode, errSilent}
+		if !p.tried {
+			p.failed = p.document(f)
 		}
-		return &exitError{f.Error.ExitCode, errors.Join(errSilent, p.print(f))}
+		return &exitError{f.Error.ExitCode, errors.Join(errSilent, p.failed)}
 	}
 	return cmd
 }
@@ -111,18 +141,21 @@ func failureOf(err error) *failureReport {
 	}
 	if s, ok := status.FromError(err); ok {
 		f.Code = s.Code().String()
-		for _, detail := range s.Details() {
-			if info, ok := detail.(*errdetails.ErrorInfo); ok {
-				f.Reason, f.RequestID = info.GetReason(), info.GetMetadata()["requestId"]
-			}
-		}
+		f.Reason, f.RequestID = told(s)
 	}
 	return &failureReport{f}
 }
 
-// text implements [report]. It is not called: as text, failures go to standard
-// error.
-func (f *failureReport) text(s *sheet) { s.printf("%s\n", f.Error.Message) }
+// told returns what a certificate authority's answer has for programs: the word
+// for the client, and the ID of the request.
+func told(s *status.Status) (reason, requestID string) {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			reason, requestID = info.GetReason(), info.GetMetadata()["requestId"]
+		}
+	}
+	return reason, requestID
+}
 
 // completeValues has a shell complete the value of each flag by what its usage
 // calls it: a file, a directory, one of several words, or nothing that it knows.

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // A served demonstration is one that can be asked, with the files for it.
@@ -210,5 +214,61 @@ func TestCompletion(t *testing.T) {
 		if code != 0 || out.String() != tt.want+"\n" {
 			t.Errorf("%q completes to %q, exit code %d; want %q", tt.args, out.String(), code, tt.want)
 		}
+	}
+}
+
+// A full writer takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// TestFailedWritesAreTold has a standard output that takes nothing, and wants
+// that on standard error, whatever the format and the answer.
+func TestFailedWritesAreTold(t *testing.T) {
+	cluster := filepath.Join(t.TempDir(), "cluster.yaml")
+	if err := os.WriteFile(cluster, demoCluster, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	denied := []string{"explain", "--objects", cluster, "--node", "node-a", "--identity", "spiffe://cluster.local/ns/shop/sa/pay"}
+	for _, tt := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"version"}, 1},
+		{[]string{"version", "-o", "json"}, 1},
+		{denied, 1},
+		{append(slices.Clone(denied), "-o", "json"), 1},
+		{[]string{"check", "-o", "json"}, 2}, // whose document is that of a failure
+	} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), tt.args, full{}, &stderr); code != tt.code || stderr.String() != "bailiwick: no space left\n" {
+			t.Errorf("%q: exit code %d, want %d, and %q", tt.args, code, tt.code, stderr.String())
+		}
+	}
+}
+
+// TestServersWordsAreQuoted has a server whose message would move the cursor, or
+// look like a line of ours.
+func TestServersWordsAreQuoted(t *testing.T) {
+	err := &answerError{status.Error(codes.Unavailable, "x\n\x1b[2Jbailiwick: \u009bissued")}
+	if got, want := err.Error(), `Unavailable: "x\n\x1b[2Jbailiwick: \u009bissued"`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDocumentsHaveNoControlCharacters wants what a terminal would obey to be
+// escaped in JSON too, and to mean the same.
+func TestDocumentsHaveNoControlCharacters(t *testing.T) {
+	var out bytes.Buffer
+	want := versionReport{Version: "\x1b \u009b31m \x7f é \u0085", Go: "<&>"}
+	if err := (&printer{w: &out, format: asJSON}).print(&want); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsFunc(out.String(), func(r rune) bool { return unicode.IsControl(r) && r != '\n' }) {
+		t.Errorf("%q", out.String())
+	}
+	var got versionReport
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }

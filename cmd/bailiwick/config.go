@@ -261,7 +261,19 @@ func inYAML(err error) error {
 	if e.Field != "" {
 		where = e.Field + ": "
 	}
-	return fmt.Errorf("%sfound %s, and it must be %s", where, e.Value, wants)
+	return fmt.Errorf("%sfound %s, and it must be %s", where, short(e.Value), wants)
+}
+
+// short cuts a value that is to be repeated in an error to its first 64 letters.
+func short(text string) string {
+	letters := 0
+	for i := range text {
+		if letters == 64 {
+			return text[:i] + "[...]"
+		}
+		letters++
+	}
+	return text
 }
 
 // oneDocument returns the only YAML document in a file. What stands in a second

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
 	"github.com/bailiwick-ca/bailiwick/ca/server"
@@ -293,6 +294,33 @@ func TestConfigWarnings(t *testing.T) {
 		w := c.warnings()
 		if tt.want == "" && len(w) > 0 || tt.want != "" && (len(w) != 1 || !strings.Contains(w[0], tt.want)) {
 			t.Errorf("%s: warned %q, want %q", tt.text, w, tt.want)
+		}
+	}
+}
+
+// TestLongValuesAreCut has a value of 10000 letters, such as the content of a file
+// where its name should be, and wants an error that can be read.
+func TestLongValuesAreCut(t *testing.T) {
+	long := strings.Repeat("é", 10000)
+	for _, text := range []string{
+		"hold: LONG", "hold: [LONG]", "limits: {deadline: {a: LONG}}", "limits: {inFlight: 1.00000000000000000000000000000LONG}", "trustDomain: a/LONG", "trustDomain: LONG",
+		"istioNamespace: LONG", "nodeAgents: [LONG]", "protected: [LONG]", "evictedNodes: [LONG]", "tokenReview: LONG", "servingNames: ['LONG']", "LONG: 1", "limits: {LONG: 1}",
+		"maxLeafLife: 1LONG", "a: 1\nLONG: 1\nLONG: 2", "LONG",
+	} {
+		_, err := parseConfig([]byte(strings.ReplaceAll(text, "LONG", long)))
+		if err == nil || len(err.Error()) > 1000 || !utf8.ValidString(err.Error()) {
+			t.Errorf("%s: %.600q", text, fmt.Sprint(err))
+		}
+	}
+	for text, want := range map[string]string{strings.Repeat("é", 64): strings.Repeat("é", 64), strings.Repeat("é", 65): strings.Repeat("é", 64) + "[...]"} {
+		if got := short(text); got != want {
+			t.Errorf("short(%q) = %q", text, got)
+		}
+	}
+	for _, text := range []string{"apiVersion: LONG", "apiVersion: v1\nkind: LONG", "apiVersion: v1\nkind: Pod\nmetadata: {generation: LONG}"} {
+		_, err := parseObjects([]byte(strings.ReplaceAll(text, "LONG", long)))
+		if err == nil || len(err.Error()) > 500 {
+			t.Errorf("%s: %.600q", text, fmt.Sprint(err))
 		}
 	}
 }

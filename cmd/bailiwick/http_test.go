@@ -118,7 +118,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	for size, want := range map[int]int{adminHeaderBytes: http.StatusOK, adminHeaderBytes + 5<<10: http.StatusRequestHeaderFieldsTooLarge} {
 		withAdmin(t, func(t *testing.T, p *pipes) {
 			conn, _ := p.dial()
-			defer conn.Close()                                                                                       //nolint:errcheck // a test
+			defer conn.Close()                                                                                      //nolint:errcheck // a test
 			go io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", size)+"\r\n\r\n") //nolint:errcheck // refused before its end
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {

@@ -54,7 +54,7 @@ func (o *objects) add(raw json.RawMessage) error {
 		return fmt.Errorf("not an object of Kubernetes: %w; make such a file with: %s", inYAML(err), howToExport)
 	}
 	if head.APIVersion != "v1" {
-		return fmt.Errorf("apiVersion is %q, not v1; make such a file with: %s", head.APIVersion, howToExport)
+		return fmt.Errorf("apiVersion is %q, not v1; make such a file with: %s", short(head.APIVersion), howToExport)
 	}
 	switch head.Kind {
 	case "List", "PodList", "NodeList", "ServiceAccountList":
@@ -74,7 +74,7 @@ func (o *objects) add(raw json.RawMessage) error {
 	case "ServiceAccount":
 		o.accounts = append(o.accounts, head.Metadata)
 	default:
-		return fmt.Errorf("kind is %q, neither Pod, Node nor ServiceAccount; make such a file with: %s", head.Kind, howToExport)
+		return fmt.Errorf("kind is %q, neither Pod, Node nor ServiceAccount; make such a file with: %s", short(head.Kind), howToExport)
 	}
 	return nil
 }

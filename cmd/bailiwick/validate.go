@@ -25,7 +25,7 @@ func (c *Config) validate() error {
 	_, err := spiffeid.TrustDomainFromString(c.TrustDomain)
 	check("trustDomain", err)
 	if strings.Contains(c.TrustDomain, "/") {
-		check("trustDomain", fmt.Errorf("%q is not the name of a trust domain", c.TrustDomain))
+		check("trustDomain", fmt.Errorf("%q is not the name of a trust domain", short(c.TrustDomain)))
 	}
 	check("istioNamespace", firstOf(validation.IsDNS1123Label(c.IstioNamespace)))
 	_, err = parseAccounts(c.NodeAgents)
@@ -36,7 +36,7 @@ func (c *Config) validate() error {
 		check("evictedNodes", firstOf(validation.IsDNS1123Subdomain(node)))
 	}
 	if c.TokenReview != reviewOff && c.TokenReview != reviewUnknownKey {
-		check("tokenReview", fmt.Errorf("%q is neither %q nor %q", c.TokenReview, reviewUnknownKey, reviewOff))
+		check("tokenReview", fmt.Errorf("%q is neither %q nor %q", short(string(c.TokenReview)), reviewUnknownKey, reviewOff))
 	}
 	if c.ClusterID == "" {
 		check("clusterID", errors.New("it is empty; leave it out, or name what clients send"))
@@ -49,7 +49,7 @@ func (c *Config) validate() error {
 	}
 	check("issuers", noEmpty(c.Issuers))
 	check("audiences", noEmpty(c.Audiences))
-	check("servingNames", c.servingNames().Validate())
+	check("servingNames", cmp.Or(noLonger(c.ServingNames), c.servingNames().Validate()))
 	if len(errs) == 0 { // otherwise the trust domain may be what is wrong
 		check("maxLeafLife, minLeafLife", c.profile().Validate())
 	}
@@ -163,7 +163,7 @@ func parseAccounts(names []string) ([]authz.ServiceAccount, error) {
 	for _, s := range names {
 		namespace, name, _ := strings.Cut(strings.TrimSpace(s), "/")
 		if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-			errs = append(errs, fmt.Errorf("%q is not a service account written as namespace/name", s))
+			errs = append(errs, fmt.Errorf("%q is not a service account written as namespace/name", short(s)))
 			continue
 		}
 		accounts = append(accounts, authz.ServiceAccount{Namespace: namespace, Name: name})
@@ -174,6 +174,15 @@ func parseAccounts(names []string) ([]authz.ServiceAccount, error) {
 func noEmpty(list []string) error {
 	if slices.Contains(list, "") {
 		return errors.New("an entry is empty")
+	}
+	return nil
+}
+
+// noLonger refuses what is longer than any DNS name (RFC 1035, Section 2.3.4, as
+// text).
+func noLonger(list []string) error {
+	if i := slices.IndexFunc(list, func(name string) bool { return len(name) > 253 }); i >= 0 {
+		return fmt.Errorf("%q is longer than the 253 bytes of a DNS name", short(list[i]))
 	}
 	return nil
 }

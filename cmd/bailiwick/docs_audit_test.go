@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,36 @@ func auditLines(t *testing.T) map[string][]string {
 	return kinds
 }
 
+// TestBadTokenLine asks for an identity with a token that is not accepted, and
+// wants the line that the page shows: nobody is known, and what was asked for was
+// not looked at.
+func TestBadTokenLine(t *testing.T) {
+	var audit bytes.Buffer
+	d, err := newDemonstration("127.0.0.1:0", &audit, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.service.run(ctx) }()
+	_, err = clientOf(t, d).request(t.Context(), ask{token: "a.b.c", identity: cartIdentity})
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if reason, _ := told(status.Convert(err)); reason != "unauthenticated" {
+		t.Errorf("the client is told %q", reason)
+	}
+	steady := regexp.MustCompile(`"(time|requestId|peer)":"[^"]*"`)
+	got := steady.ReplaceAllString(audit.String(), "")
+	for line := range strings.Lines(readFile(t, "../../docs/audit.md")) {
+		if steady.ReplaceAllString(line, "") == got {
+			return
+		}
+	}
+	t.Errorf("the page does not show %s", audit.String())
+}
+
 // TestTooLargeLeavesNothing is what docs/audit.md and docs/wire.md say of a
 // message over 64 KiB.
 func TestTooLargeLeavesNothing(t *testing.T) {
@@ -130,6 +161,15 @@ func replier(t *testing.T, d *demonstration) func(identity string) (*reply, erro
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := clientOf(t, d)
+	return func(identity string) (*reply, error) {
+		return c.request(t.Context(), ask{token: token, identity: identity})
+	}
+}
+
+// clientOf returns a client of a demonstration.
+func clientOf(t *testing.T, d *demonstration) *client {
+	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(d.authority.Root())
 	c, err := dial(d.address(), "localhost", roots)
@@ -137,9 +177,7 @@ func replier(t *testing.T, d *demonstration) func(identity string) (*reply, erro
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.close() }) //nolint:errcheck // every answer is there
-	return func(identity string) (*reply, error) {
-		return c.request(t.Context(), ask{token: token, identity: identity})
-	}
+	return c
 }
 
 // fieldsOf returns the sorted names of the fields in a line, those of groups

@@ -2,12 +2,19 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/bailiwick-ca/bailiwick/ca"
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 )
@@ -67,6 +74,52 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("exit codes (-real +page):\n%s", diff)
+	}
+}
+
+// TestToldReasonsAreDocumented compares docs/commands.md with what a server tells
+// its clients: the words on the page with those in the code of the server, and
+// three of them with answers.
+func TestToldReasonsAreDocumented(t *testing.T) {
+	documented := make(map[string]string) // codes by word
+	_, section, _ := strings.Cut(readFile(t, "../../docs/commands.md"), "\n### Reasons told\n")
+	for _, row := range tableRows(section, "`error.reason`") {
+		for word := range strings.SplitSeq(row[0], "`, `") {
+			documented[unquoted(word)] = row[1]
+		}
+	}
+	want := map[string]string{"not-on-node": "", "node-mismatch": "", "bad-metadata": ""}
+	_, code, _ := strings.Cut(readFile(t, "../../ca/server/status.go"), "\nfunc (s *Server) outward(")
+	code, _, _ = strings.Cut(code, "\n}\n")
+	for _, m := range regexp.MustCompile(`return "([^"]+)"`).FindAllStringSubmatch(code, -1) {
+		want[m[1]] = ""
+	}
+	for _, r := range []ca.Reason{ca.BadCSR, ca.BadKey, ca.NoPossession, ca.CSRNamesAnother, ca.BadLifetime} {
+		want[string(r)] = ""
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(documented))); diff != "" {
+		t.Errorf("(-code +page):\n%s", diff)
+	}
+	d := serveDemo(t, io.Discard)
+	bad := filepath.Join(d.dir, "bad.token")
+	if err := os.WriteFile(bad, []byte("a.b.c"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for word, args := range map[string][]string{
+		"not-on-node":     d.request("ztunnel-a", "--identity", "spiffe://cluster.local/ns/shop/sa/pay"),
+		"denied":          d.request("cart-1", "--identity", "spiffe://cluster.local/ns/shop/sa/pay"),
+		"unauthenticated": d.request("cart-1", "--token", bad),
+		"bad-lifetime":    d.request("cart-1", "--life", "1s"),
+	} {
+		var out bytes.Buffer
+		run(t.Context(), append(args, "-o", "json"), &out, io.Discard)
+		var f failureReport
+		if err := json.Unmarshal(out.Bytes(), &f); err != nil {
+			t.Fatal(err)
+		}
+		if f.Error.Reason != word || unquoted(documented[word]) != f.Error.Code {
+			t.Errorf("told %q with %s, want %q, and the page has %s", f.Error.Reason, f.Error.Code, word, documented[word])
+		}
 	}
 }
 

@@ -151,7 +151,7 @@ func asker(t *testing.T, d *demonstration) func(identity string) error {
 }
 
 // replier returns what asks as the agent of node-a.
-func replier(t *testing.T, d *demonstration) func(identity string) (*reply, error) {
+func replier(t testing.TB, d *demonstration) func(identity string) (*reply, error) {
 	t.Helper()
 	caller, err := d.objects.caller("istio-system/ztunnel-a")
 	if err != nil {
@@ -168,7 +168,7 @@ func replier(t *testing.T, d *demonstration) func(identity string) (*reply, erro
 }
 
 // clientOf returns a client of a demonstration.
-func clientOf(t *testing.T, d *demonstration) *client {
+func clientOf(t testing.TB, d *demonstration) *client {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(d.authority.Root())

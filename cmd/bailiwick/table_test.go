@@ -89,3 +89,23 @@ func TestColoursOnlyColour(t *testing.T) {
 		}
 	}
 }
+
+func TestPrintableLines(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\n\tb é\n":          "a\n\tb é\n",
+		"a\x1b[31m\r\u009b\"": `a\x1b[31m\r\u009b"`,
+		"a\xffb":              `a\xffb`,
+	} {
+		if got := printableLines(text); got != want {
+			t.Errorf("printableLines(%q) = %q, want %q", text, got, want)
+		}
+	}
+	objects := t.TempDir() + "/o.yaml"
+	if err := os.WriteFile(objects, []byte(`{apiVersion: v1, kind: Pod, metadata: {namespace: a, name: b, uid: u}, spec: {serviceAccountName: "x\e[2J"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if run(t.Context(), []string{"explain", "--objects", objects, "--as", "a/b"}, &out, &out); !strings.Contains(out.String(), `a/x\x1b[2J`) {
+		t.Errorf("%q", out.String())
+	}
+}

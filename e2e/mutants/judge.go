@@ -24,15 +24,24 @@ func each[T any](n int, items []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// survives reports whether no test that reaches the mutant fails with it. Those
-// of its own package come first, and of these the quick ones.
-func survives(m *mutant, tests []*test) (bool, error) {
+// A fate is what becomes of a mutant.
+type fate int
+
+const (
+	survived fate = iota // no test that reaches it fails with it
+	killed
+	timedOut // killed, but only since the tests did not end
+)
+
+// judge tries a mutant with the tests that reach it, up to the first that fails.
+// Those of its own package come first, and of these the quick ones.
+func judge(m *mutant, tests []*test) (fate, error) {
 	for _, batch := range batches(m, tests) {
-		if killed, err := kills(batch, m); killed || err != nil {
-			return false, err
+		if f, err := try(batch, m); f != survived || err != nil {
+			return f, err
 		}
 	}
-	return true, nil
+	return survived, nil
 }
 
 // batches are the tests to run, those of a batch by one process.

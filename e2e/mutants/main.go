@@ -1,11 +1,14 @@
 // Mutants breaks the product in one place after the other, and tells which
 // breaks the tests that need no cluster do not notice. It knows of the product
-// nothing but its text: comparisons, connectives, cases, constants, fields of
-// certificates and of our own types, elements of tables, assignments.
+// nothing but its text: comparisons, connectives, the least and the greatest,
+// cases, constants, fields of certificates and of our own types, elements of
+// tables, assignments.
 //
 // All mutants of all packages are compiled at once, each behind a switch, and
 // every test is run once to learn which mutants it reaches. Then each mutant is
-// switched on for the tests that reach it. The checkout is never written to.
+// switched on for the tests that reach it. Any failure of any of them is a kill,
+// a panic and a test that does not end too; the last are counted by themselves.
+// The checkout is never written to.
 package main
 
 import (
@@ -139,11 +142,11 @@ func (j *job) do(out io.Writer) error {
 	}
 	r := newReport(out, j.known, tried)
 	err = each(j.parallel, tried, func(m *mutant) error {
-		survived, err := survives(m, tests)
+		f, err := judge(m, tests)
 		if err != nil {
 			return err
 		}
-		j.say("%d of %d mutants", r.add(m, survived), len(tried))
+		j.say("%d of %d mutants", r.add(m, f), len(tried))
 		return nil
 	})
 	j.say("")

@@ -66,13 +66,16 @@ func TestFinds(t *testing.T) {
 		`survivor: n >= 5 => n < 5`,
 		`survivor: n >= 5 => n > 5`,
 		`unreached: true => false`,
+		`clamp: max(1, min(n, 9)) => min(1, min(n, 9))`,
+		`clamp: min(n, 9) => max(n, 9)`,
 	}
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(strings.ReplaceAll(out.String(), tiny+"/tiny.go ", "")), "\n")); diff != "" {
 		t.Errorf("mutants (-want +got):\n%s", diff)
 	}
 }
 
-// TestTries runs all mutants. One survives a test, and one has none.
+// TestTries runs all mutants. One survives a test, one has none, and one never
+// ends.
 func TestTries(t *testing.T) {
 	const bound, unreached = tiny + "/tiny.go survivor: n >= 5 => n > 5", tiny + "/tiny.go unreached: true => false"
 	for _, tt := range []struct {
@@ -85,15 +88,15 @@ func TestTries(t *testing.T) {
 		{"all", "", nil, `
 survived: line 71 of ` + bound + `
 survived: line 74 of ` + unreached + `
-  mutants  killed  equivalent  survived  package
-       33      31           0         2  ` + tiny + "\n", "2 mutants are not as they should be"},
+  mutants  killed  by timeout  equivalent  survived  package
+       35      33           1           0         2  ` + tiny + "\n", "2 mutants are not as they should be"},
 		{"those of a function, all equivalent or killed", " survivor: ", []string{bound}, `
-  mutants  killed  equivalent  survived  package
-        2       1           1         0  ` + tiny + "\n", ""},
+  mutants  killed  by timeout  equivalent  survived  package
+        2       1           0           1         0  ` + tiny + "\n", ""},
 		{"one that is killed and listed as equivalent", "typed: true", []string{tiny + "/tiny.go typed: true => false"}, `
 listed as equivalent, but killed: line 59 of ` + tiny + `/tiny.go typed: true => false
-  mutants  killed  equivalent  survived  package
-        1       1           0         0  ` + tiny + "\n", "1 mutants are not as they should be"},
+  mutants  killed  by timeout  equivalent  survived  package
+        1       1           0           0         0  ` + tiny + "\n", "1 mutants are not as they should be"},
 		{"one that there is not, and is listed as equivalent", " survivor: ", []string{tiny + "/tiny.go survivor: n >= 6 => n > 6"}, "\n",
 			"listed as equivalent, but there is no such mutant: " + tiny + "/tiny.go survivor: n >= 6 => n > 6"},
 		{"none", "no such function", nil, "\n", `no mutant matches "no such function"`},

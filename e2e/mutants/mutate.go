@@ -67,7 +67,10 @@ func (w *writer) visit(n ast.Node, stack []ast.Node) bool {
 		return n.Tok == token.VAR // a constant or a type has nothing that could be switched
 	case *ast.BinaryExpr:
 		w.operator(n)
-	case *ast.Ident, *ast.SelectorExpr, *ast.CallExpr, *ast.IndexExpr:
+	case *ast.CallExpr:
+		w.clamp(n)
+		return w.value(n, stack)
+	case *ast.Ident, *ast.SelectorExpr, *ast.IndexExpr:
 		return w.value(n.(ast.Expr), stack)
 	case *ast.SwitchStmt:
 		w.cases(n)
@@ -109,6 +112,20 @@ func (w *writer) operator(n *ast.BinaryExpr) {
 		w.wrap(n, fmt.Sprintf("mutantOrdered(%d, %t, %t, %t, ", id, op[0] == '<', len(op) == 2, op[0] == '>'), ")")
 		w.replace(n.OpPos, op, ", ")
 	}
+}
+
+// clamp takes the greatest for the least, and the least for the greatest.
+func (w *writer) clamp(n *ast.CallExpr) {
+	name, ok := n.Fun.(*ast.Ident)
+	if !ok || w.info.Types[n].Value != nil {
+		return
+	}
+	other := map[types.Object]string{types.Universe.Lookup("min"): "max", types.Universe.Lookup("max"): "min"}[w.info.Uses[name]]
+	if other == "" {
+		return
+	}
+	id := w.add(n, w.code(n), other+strings.TrimPrefix(w.code(n), name.Name))
+	w.replace(n.Pos(), name.Name+"(", fmt.Sprintf("mutantClamp(%d, %t, ", id, name.Name == "max"))
 }
 
 // value breaks what is true or false without an operator, and constants that
@@ -230,7 +247,7 @@ func (w *writer) literal(n *ast.CompositeLit) {
 	t := w.info.Types[n].Type
 	switch u := t.Underlying().(type) {
 	case *types.Slice:
-		if len(n.Elts) == 0 || n.Type == nil || types.Identical(u.Elem(), types.Typ[types.Byte]) {
+		if len(n.Elts) == 0 || n.Type == nil || types.Identical(u.Elem(), types.Typ[types.Byte]) || isScale(t) {
 			return
 		}
 		first := w.next()
@@ -265,7 +282,7 @@ func (w *writer) fields(n *ast.CompositeLit, t types.Type) {
 	}
 	for _, e := range n.Elts {
 		field, ok := e.(*ast.KeyValueExpr)
-		if !ok || !w.canBeZero(field.Value) {
+		if !ok || !w.canBeZero(field.Value) || isScale(w.info.Types[field.Value].Type) {
 			continue
 		}
 		w.covered[field.Value] = true
@@ -278,6 +295,12 @@ func (w *writer) fields(n *ast.CompositeLit, t types.Type) {
 		}
 		w.wrap(field.Value, fmt.Sprintf("%s(%d, ", name, id), ")")
 	}
+}
+
+// isScale is for the buckets of histograms: how finely something is measured
+// decides nothing.
+func isScale(t types.Type) bool {
+	return types.Identical(t, types.NewSlice(types.Typ[types.Float64]))
 }
 
 // canBeZero reports whether the value of a field says more than no value.
@@ -355,7 +378,7 @@ func (w *writer) wrap(n ast.Node, before, after string) {
 }
 
 func (w *writer) replace(p token.Pos, old, text string) {
-	w.edits = append(w.edits, edit{from: w.at(p), to: w.at(p) + len(old), text: text})
+	w.edits = append(w.edits, edit{w.at(p), w.at(p) + len(old), len(w.edits) + 1, text})
 }
 
 // written is the source with all its mutants in it.

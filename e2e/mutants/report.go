@@ -20,8 +20,8 @@ type report struct {
 
 // A tally is a line of the report.
 type tally struct {
-	name                                  string
-	mutants, killed, equivalent, survived int
+	name                                            string
+	mutants, killed, timedOut, equivalent, survived int
 }
 
 func newReport(out io.Writer, known map[string]string, mutants []*mutant) *report {
@@ -44,23 +44,26 @@ func (r *report) of(m *mutant) *tally {
 }
 
 // add returns how many mutants have been tried.
-func (r *report) add(m *mutant, survived bool) int {
+func (r *report) add(m *mutant, f fate) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.of(m)
 	_, known := r.known[m.key()]
 	t.mutants++
 	switch {
-	case survived && known:
+	case f == survived && known:
 		t.equivalent++
-	case survived:
+	case f == survived:
 		t.survived++
 		r.fault("survived", m)
-	case known:
-		t.killed++
-		r.fault("listed as equivalent, but killed", m)
 	default:
 		t.killed++
+		if f == timedOut {
+			t.timedOut++
+		}
+		if known {
+			r.fault("listed as equivalent, but killed", m)
+		}
 	}
 	r.done++
 	return r.done
@@ -74,9 +77,9 @@ func (r *report) fault(what string, m *mutant) {
 // write writes the report, and returns an error if not all is well.
 func (r *report) write() error {
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "mutants\tkilled\tequivalent\tsurvived\t  package")
+	_, _ = fmt.Fprintln(w, "mutants\tkilled\tby timeout\tequivalent\tsurvived\t  package")
 	for _, t := range r.packages {
-		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t  %s\n", t.mutants, t.killed, t.equivalent, t.survived, t.name)
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t  %s\n", t.mutants, t.killed, t.timedOut, t.equivalent, t.survived, t.name)
 	}
 	if err := w.Flush(); err != nil {
 		return err

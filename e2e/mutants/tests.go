@@ -143,9 +143,8 @@ func (t *test) try(tmp string) error {
 	return nil
 }
 
-// kills reports whether one of the tests, all of one binary, fails with the
-// mutant.
-func kills(tests []*test, m *mutant) (bool, error) {
+// try runs tests, all of one binary, with the mutant.
+func try(tests []*test, m *mutant) (fate, error) {
 	var names []string
 	patience := 10 * time.Second
 	for _, t := range tests {
@@ -156,13 +155,17 @@ func kills(tests []*test, m *mutant) (bool, error) {
 	defer cancel()
 	cmd := tests[0].binary.command(ctx, patience, "-test.failfast", "-test.run=^("+strings.Join(names, "|")+")$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("MUTANT=%d", m.id))
+	start := time.Now()                   //nolint:forbidigo // a program
 	switch err := cmd.Run(); err.(type) { //nolint:errorlint // of one type or another, and never wrapped
 	case nil:
-		return false, nil
+		return survived, nil
 	case *exec.ExitError:
-		return true, nil
+		if time.Since(start) >= patience {
+			return timedOut, nil
+		}
+		return killed, nil
 	default:
-		return false, fmt.Errorf("running the tests of %s: %w", tests[0].binary.importPath, err)
+		return survived, fmt.Errorf("running the tests of %s: %w", tests[0].binary.importPath, err)
 	}
 }
 

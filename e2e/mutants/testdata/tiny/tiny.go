@@ -72,3 +72,10 @@ func survivor(n int) bool { return n >= 5 }
 
 // unreached is not tested.
 func unreached() bool { return true }
+
+func clamp(n int) int { return max(1, min(n, 9)) }
+
+type scale struct{ steps []float64 }
+
+// scales has no mutant.
+func scales() scale { return scale{steps: []float64{.1, 1}} }

@@ -45,3 +45,9 @@ func TestSurvivor(t *testing.T) {
 		t.Error("survivor is wrong")
 	}
 }
+
+func TestClamp(t *testing.T) {
+	if clamp(0) != 1 || len(scales().steps) != 2 {
+		t.Error("clamp or scales is wrong")
+	}
+}

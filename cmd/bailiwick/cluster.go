@@ -35,7 +35,7 @@ type cluster struct {
 func newCluster(ctx context.Context, c *Config, k *kube, log *slog.Logger) (*cluster, error) {
 	inv, err := inventory.New(inventory.Config{
 		Client: k.typed, Metadata: k.metadata,
-		MaxConfirming: max(1, min(128, c.Limits.InFlight/2)), // never all that may be in flight
+		MaxConfirming: mostConfirming(c.Limits.InFlight),
 		Hold:          time.Duration(c.Hold), MaxStaleness: time.Duration(c.MaxStaleness), ProbeEvery: time.Duration(c.ProbeEvery),
 		LiveRequests: liveRate, LiveBurst: liveBurst,
 		Logger: log, Now: time.Now,
@@ -61,6 +61,10 @@ func newCluster(ctx context.Context, c *Config, k *kube, log *slog.Logger) (*clu
 	}
 	return &cluster{inventory: inv, tokens: tokens, log: log, kubectl: k.kubectl}, nil
 }
+
+// mostConfirming is how many of the requests in flight may wait for facts: never
+// all, unless there is only one.
+func mostConfirming(inFlight int) int { return max(1, min(128, inFlight/2)) }
 
 // run keeps what we know up to date until ctx is done.
 func (cl *cluster) run(ctx context.Context, agents []authz.ServiceAccount) error {

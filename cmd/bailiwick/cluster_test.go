@@ -62,6 +62,14 @@ func TestWarnOfMissing(t *testing.T) {
 	}
 }
 
+func TestMostConfirming(t *testing.T) {
+	for inFlight, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 255: 127, 256: 128, 258: 128, 4096: 128} {
+		if got := mostConfirming(inFlight); got != want {
+			t.Errorf("%d of %d requests in flight may wait for facts, want %d", got, inFlight, want)
+		}
+	}
+}
+
 // TestUnavailableHints wants another advice for each cause that a client can
 // tell.
 func TestUnavailableHints(t *testing.T) {

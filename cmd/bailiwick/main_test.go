@@ -144,6 +144,19 @@ func TestRequestHints(t *testing.T) {
 	}
 }
 
+// TestExitCodes has the answers of an authority: no, cannot tell, and neither.
+func TestExitCodes(t *testing.T) {
+	for code, want := range map[codes.Code]int{
+		codes.Unauthenticated: 3, codes.PermissionDenied: 3, codes.InvalidArgument: 3,
+		codes.Unavailable: 4, codes.ResourceExhausted: 4, codes.DeadlineExceeded: 4,
+		codes.Internal: 1, codes.Unknown: 1, codes.Unimplemented: 1,
+	} {
+		if got := exitCode(status.Error(code, "x")); got != want {
+			t.Errorf("%v: exit code %d, want %d", code, got, want)
+		}
+	}
+}
+
 // cacerts makes a directory with good key material.
 func cacerts(t *testing.T) string {
 	t.Helper()

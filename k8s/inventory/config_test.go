@@ -8,6 +8,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestZeroIsNoLimit has each limit at zero, where its default would be missing.
+func TestZeroIsNoLimit(t *testing.T) {
+	good := newTestInventory(t).config
+	good.LiveBurst = nodeBurst // the least
+	if err := good.check(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range reflect.TypeFor[Config]().NumField() {
+		c := good
+		if field := reflect.ValueOf(&c).Elem().Field(i); field.CanInt() || field.CanFloat() {
+			field.SetZero()
+			if c.check() == nil {
+				t.Errorf("%s may be 0", reflect.TypeFor[Config]().Field(i).Name)
+			}
+		}
+	}
+}
+
 // TestDefaults has the defaults, and that they take the place of nothing that was
 // set.
 func TestDefaults(t *testing.T) {

@@ -105,6 +105,9 @@ func inBubble(t *testing.T, f func(t *testing.T, v *Inventory, c *liveCluster), 
 		if len(v.live.lines) > 0 || len(v.gate.waiting) > 0 {
 			t.Errorf("left behind: %v %v", v.live.lines, v.gate.waiting)
 		}
+		if n := len(v.interest.listeners[subject{kind: aboutAge}]); n > 0 {
+			t.Errorf("left behind: %d listeners for proofs", n)
+		}
 	})
 }
 
@@ -478,7 +481,7 @@ func TestOneNodeCannotHaveTheWholeBudget(t *testing.T) {
 				t.Errorf("after %d s the other node got %v", second, r.err)
 			}
 			for _, a := range answers {
-				if r := <-a; r.err != nil {
+				if r := <-a; reasonOf(r.err) == authz.NoCapacity {
 					refused++
 				}
 			}
@@ -522,18 +525,24 @@ func TestNoMoreThanAllowedWaitForFacts(t *testing.T) {
 	}, func(c *Config) { c.MaxConfirming = 5 })
 }
 
-// The shares of many nodes are forgotten once they are whole again.
+// The shares of many nodes are forgotten once they are whole again, and no
+// sooner: a node could have another.
 func TestSharesAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *Inventory, _ *liveCluster) {
-		for i := range 3 * maxShares {
-			must(t, v.live.spend(fmt.Sprint("n", i)))
-			if i%100 == 0 {
-				time.Sleep(time.Second)
+		use := func(node string, want int) {
+			t.Helper()
+			v.live.share(node).AllowN(time.Now(), 1)
+			if n := len(v.live.shares); n != want {
+				t.Fatalf("%d shares are remembered, want %d", n, want)
 			}
 		}
-		if n := len(v.live.shares); n > maxShares+200 {
-			t.Errorf("%d shares are remembered", n)
+		for i := range maxShares - 1 {
+			use(fmt.Sprint("n", i), i+1)
 		}
+		time.Sleep(time.Second)
+		use("greedy", maxShares)
+		use("one more", 2)
+		use("greedy", 2)
 	})
 }
 

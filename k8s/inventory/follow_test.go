@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -321,13 +322,41 @@ func TestWhatIsKnownAlreadyIsKeptOnce(t *testing.T) {
 	}
 }
 
-func TestFaultsSayWhatToDoUntilTheyAreCured(t *testing.T) {
-	// One of the handlers waits until a moment after the error before, which
-	// was in another time than the bubble's.
+// withoutErrorHandlers takes them away for a test: one of them waits until a
+// moment after the error before, which was in another time than the bubble's.
+func withoutErrorHandlers(t *testing.T) {
 	handlers := utilruntime.ErrorHandlers
 	utilruntime.ErrorHandlers = nil
-	defer func() { utilruntime.ErrorHandlers = handlers }()
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+}
 
+// An event of another kind is no event: its version was not reached.
+func TestAnEventOfAnotherKindDoesNotCountAsSeen(t *testing.T) {
+	withoutErrorHandlers(t)
+	bothWays(t, func(t *testing.T, v *Inventory, s *podServer) {
+		s.open.Modify(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: "110"}})
+		synctest.Wait()
+		if got := v.pods.age.at(); got != "100" {
+			t.Errorf("the watch has reached version %s, want 100", got)
+		}
+	})
+	c := newTestInventory(t).config
+	for name, tt := range map[string]struct {
+		source source
+		kind   runtime.Object
+	}{
+		pods:            {podSource(c.Client), &corev1.Pod{}},
+		nodes:           {metadataSource(c.Metadata, nodes), &metav1.PartialObjectMetadata{}},
+		serviceAccounts: {metadataSource(c.Metadata, serviceAccounts), &metav1.PartialObjectMetadata{}},
+	} {
+		if got, want := reflect.TypeOf(tt.source.kind), reflect.TypeOf(tt.kind); got != want {
+			t.Errorf("%s are expected to be of type %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestFaultsSayWhatToDoUntilTheyAreCured(t *testing.T) {
+	withoutErrorHandlers(t)
 	tests := []struct {
 		name string
 		err  error
@@ -350,8 +379,10 @@ func TestFaultsSayWhatToDoUntilTheyAreCured(t *testing.T) {
 				if st := v.Status()[0]; st.Resource != "pods" || st.Synced || !errors.Is(st.Err, test.err) || st.ErrAt.IsZero() {
 					t.Errorf("%+v", st)
 				}
-				if n := strings.Count(log.String(), test.cure); n != 2 {
-					t.Errorf("%q is logged %d times, want once for list and once for watch:\n%s", test.cure, n, log.String())
+				for text, want := range map[string]int{test.cure: 2, "operation=list": 1, "operation=watch": 1} {
+					if n := strings.Count(log.String(), text); n != want {
+						t.Errorf("%q is logged %d times, want %d:\n%s", text, n, want, log.String())
+					}
 				}
 				s.mu.Lock()
 				s.refuse = nil
@@ -369,7 +400,8 @@ func TestFaultsSayWhatToDoUntilTheyAreCured(t *testing.T) {
 
 func TestProbesAreConsistentReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := newTestInventory(t)
+		var log strings.Builder
+		v := newTestInventory(t, func(c *Config) { c.Logger = textLogger(&log) })
 		v.sync(t)
 		r := v.pods.resource
 		ctx, cancel := context.WithCancel(t.Context())
@@ -428,7 +460,36 @@ func TestProbesAreConsistentReads(t *testing.T) {
 		}
 		cancel()
 		<-done
+		if n := strings.Count(log.String(), "operation=probe"); n != 1 {
+			t.Errorf("the fault is logged as a probe's %d times, want once:\n%s", n, log.String())
+		}
 	})
+}
+
+// An operation that we ended, and a version that is no longer there, are no
+// faults.
+func TestWhatIsPartOfTheProtocolIsNoFault(t *testing.T) {
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken := errors.New("broken pipe")
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want error
+	}{
+		{"it went well", t.Context(), nil, nil},
+		{"the version has expired", t.Context(), apierrors.NewResourceExpired("too old"), nil},
+		{"the version is gone", t.Context(), apierrors.NewGone("too old"), nil},
+		{"we are done", done, broken, nil},
+		{"it failed", t.Context(), broken, broken},
+	} {
+		v := newTestInventory(t)
+		v.pods.endedUnlessDone(tt.ctx, opWatch, tt.err)
+		if got := v.pods.lastFault().err; got != tt.want { //nolint:errorlint // the very error
+			t.Errorf("%s: the fault is %v, want %v", tt.name, got, tt.want)
+		}
+	}
 }
 
 func podKey(s string) (k struct{ Namespace, Name string }) {

@@ -59,9 +59,9 @@ type line struct{ next *liveRead }
 type liveRead struct {
 	node     string
 	joined   int
-	pods     map[types.NamespacedName]bool     // the callers'
-	accounts map[types.NamespacedName]bool     // the callers', if the view does not have them
-	targets  map[types.NamespacedName]bool     // those they want, if the view does not have them
+	pods     map[types.NamespacedName]struct{} // the callers'
+	accounts map[types.NamespacedName]struct{} // the callers', if the view does not have them
+	targets  map[types.NamespacedName]struct{} // those they want, if the view does not have them
 	known    map[types.NamespacedName]*account // what the view has
 
 	done  chan struct{} // closed when what follows is set
@@ -98,9 +98,9 @@ func (r *reader) join(ctx context.Context, q *authz.Query) (*liveRead, error) {
 	if waiting.next == nil {
 		waiting.next = &liveRead{
 			node:     name,
-			pods:     make(map[types.NamespacedName]bool),
-			accounts: make(map[types.NamespacedName]bool),
-			targets:  make(map[types.NamespacedName]bool),
+			pods:     make(map[types.NamespacedName]struct{}),
+			accounts: make(map[types.NamespacedName]struct{}),
+			targets:  make(map[types.NamespacedName]struct{}),
 			known:    make(map[types.NamespacedName]*account),
 			done:     make(chan struct{}),
 		}
@@ -126,15 +126,15 @@ func (l *liveRead) want(q *authz.Query, view *index, now time.Time) {
 	if a := view.account(caller); a != nil && a.uid == q.Caller.ServiceAccountUID && a.facts().Exists(now) {
 		l.known[caller] = a
 	} else {
-		l.accounts[caller] = true
+		l.accounts[caller] = struct{}{}
 	}
 	if a := view.account(target); a != nil && a.facts().Exists(now) {
 		l.known[target] = a
 	} else {
-		l.targets[target] = true
+		l.targets[target] = struct{}{}
 	}
 	if q.Caller.Bound() {
-		l.pods[callerPodName(q)] = true
+		l.pods[callerPodName(q)] = struct{}{}
 	}
 }
 
@@ -214,7 +214,7 @@ func (r *reader) look(ctx context.Context, l *liveRead) (*index, error) {
 	}
 	for name := range l.targets {
 		// Without a pod of it on the node, it does not matter whether it exists.
-		if l.accounts[name] || !x.runs(name, l.node) {
+		if _, asked := l.accounts[name]; asked || !x.runs(name, l.node) {
 			continue
 		}
 		if err := r.lookAtAccount(ctx, x, l.node, name); err != nil {

@@ -27,23 +27,18 @@ func FromObjects(pods []corev1.Pod, nodes, accounts []metav1.ObjectMeta, now fun
 	check := objectCheck{seen: make(map[string]bool)}
 	for i := range pods {
 		o := &pods[i]
-		if check.passes("pod", &o.ObjectMeta) {
-			e.index.putPod(newPod(o))
-		}
+		check.see("pod", &o.ObjectMeta)
+		e.index.putPod(newPod(o))
 	}
 	for i := range nodes {
-		o := &nodes[i]
-		if check.passes("node", o) {
-			n := newNode(o)
-			e.index.nodes.put(n.key(), n)
-		}
+		check.see("node", &nodes[i])
+		n := newNode(&nodes[i])
+		e.index.nodes.put(n.key(), n)
 	}
 	for i := range accounts {
-		o := &accounts[i]
-		if check.passes("service account", o) {
-			a := newAccount(o)
-			e.index.accounts.put(a.key(), a)
-		}
+		check.see("service account", &accounts[i])
+		a := newAccount(&accounts[i])
+		e.index.accounts.put(a.key(), a)
 	}
 	if err := errors.Join(check.errs...); err != nil {
 		return nil, fmt.Errorf("reading exported objects: %w", err)
@@ -58,7 +53,7 @@ type objectCheck struct {
 	errs []error
 }
 
-func (c *objectCheck) passes(kind string, o *metav1.ObjectMeta) bool {
+func (c *objectCheck) see(kind string, o *metav1.ObjectMeta) {
 	id := kind + " " + o.Name
 	if kind != "node" {
 		id = kind + " " + o.Namespace + "/" + o.Name
@@ -70,11 +65,8 @@ func (c *objectCheck) passes(kind string, o *metav1.ObjectMeta) bool {
 		c.errs = append(c.errs, fmt.Errorf("%s has no UID; export it from a cluster, with -o yaml", id))
 	case c.seen[id]:
 		c.errs = append(c.errs, fmt.Errorf("%s is there twice", id))
-	default:
-		c.seen[id] = true
-		return true
 	}
-	return false
+	c.seen[id] = true
 }
 
 // Look implements [authz.Inventory].

@@ -28,17 +28,15 @@ const pageSize = 500
 
 // A source is where the objects of one resource come from.
 type source struct {
-	kind   runtime.Object // an example, for its type
-	client any            // which list and watch ask
-	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	kind  runtime.Object // an example, for its type: an event of another must not count as seen
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 func podSource(c kubernetes.Interface) source {
 	pods := c.CoreV1().Pods(metav1.NamespaceAll)
 	return source{
-		kind:   &corev1.Pod{},
-		client: c,
+		kind: &corev1.Pod{},
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = scheduledAndUnfinished
 			return pods.List(ctx, o)
@@ -53,8 +51,7 @@ func podSource(c kubernetes.Interface) source {
 func metadataSource(c metadata.Interface, resource string) source {
 	objects := c.Resource(corev1.SchemeGroupVersion.WithResource(resource))
 	return source{
-		kind:   &metav1.PartialObjectMetadata{},
-		client: c,
+		kind: &metav1.PartialObjectMetadata{},
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return objects.List(ctx, o)
 		},
@@ -93,7 +90,7 @@ func (s *store[R]) followUntilAnew(ctx context.Context, from source) {
 // listerWatcher returns what asks from for objects. It notes how that went, and
 // when a list began that will prove the age of what it returns.
 func (s *store[R]) listerWatcher(from source) cache.ListerWatcher {
-	lw := &cache.ListWatch{
+	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 			s.age.lists(s.now(), true)
 			all, err := s.list(ctx, from)
@@ -116,7 +113,6 @@ func (s *store[R]) listerWatcher(from source) cache.ListerWatcher {
 			return w, err
 		},
 	}
-	return cache.ToListWatcherWithWatchListSemantics(lw, from.client)
 }
 
 // list reads all objects, page by page, and makes records of each page before

@@ -8,20 +8,20 @@ import (
 // TestQuote has texts and lists at their bounds, and one more.
 func TestQuote(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
-	for got, want := range map[string]string{
-		quote(""):                          `""`,
-		quote("a\nb"):                      `"a\nb"`,
-		quote(x(128)):                      `"` + x(128) + `"`,
-		quote(x(129)):                      `"` + x(128) + `"...`,
-		quoteAll(nil):                      "[]",
-		quoteAll(four()):                   `["a" "b" "c" "d"]`,
-		quoteAll(append(four(), "e")):      `["a" "b" "c" "d" 1 more]`,
-		quoteAll(append(four(), "e", "f")): `["a" "b" "c" "d" 2 more]`,
-		redact("no aa, no bb, and c", "aa.bb.dd"): `"no (redacted), no (redacted), and c"`,
-		redact("a text", ".."):                    `"a text"`,
+	for _, tt := range []struct{ got, want string }{
+		{quote(""), `""`},
+		{quote("a\nb"), `"a\nb"`},
+		{quote(x(128)), `"` + x(128) + `"`},
+		{quote(x(129)), `"` + x(128) + `"...`},
+		{quoteAll(nil), "[]"},
+		{quoteAll(four()), `["a" "b" "c" "d"]`},
+		{quoteAll(append(four(), "e")), `["a" "b" "c" "d" 1 more]`},
+		{quoteAll(append(four(), "e", "f")), `["a" "b" "c" "d" 2 more]`},
+		{redact("no aa, no bb, and c", "aa.bb.dd"), `"no (redacted), no (redacted), and c"`},
+		{redact("a text", ".."), `"a text"`},
 	} {
-		if got != want {
-			t.Errorf("got %s, want %s", got, want)
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
 		}
 	}
 }

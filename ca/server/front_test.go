@@ -196,6 +196,29 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	})
 }
 
+// TestRefusedConnectionsAreCounted has room for one connection, and a second.
+func TestRefusedConnectionsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStage(t, func(c *server.Config) { c.Limits.Connections = 1 })
+		conn := st.dial(t)
+		if err := ask(t, conn); err != nil {
+			t.Fatal(err)
+		}
+		second, err := st.listener.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := second.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the second connection reads %d bytes, %v, want its end", n, err)
+		}
+		if n := values(t, st.metrics)["bailiwick_connections_refused_total"]; n != 1 {
+			t.Errorf("%v refused connections are counted, want 1", n)
+		}
+		conn.Close() //nolint:errcheck // it is over
+		st.end(t)
+	})
+}
+
 // [SRV-3] A server that is told to stop while a call is held for 2 s is not ready
 // at once, finishes the call, and ends with it.
 func TestShutdownFinishesCalls(t *testing.T) {

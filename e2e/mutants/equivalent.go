@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// equivalents reads the list of mutants that change nothing which could be
-// observed: a line with the key of a mutant, and below it, indented, the reason.
+// equivalents reads the list of mutants that no test can tell from the program:
+// a line with the key of a mutant, and below it, indented, the reason.
 func equivalents(file string) (map[string]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,8 +20,12 @@ func TestZeroIsNoLimit(t *testing.T) {
 		c := good
 		if field := reflect.ValueOf(&c).Elem().Field(i); field.CanInt() || field.CanFloat() {
 			field.SetZero()
-			if c.check() == nil {
-				t.Errorf("%s may be 0", reflect.TypeFor[Config]().Field(i).Name)
+			name, want := reflect.TypeFor[Config]().Field(i).Name, "must be positive"
+			if name == "LiveBurst" {
+				want = "at least what one node may have"
+			}
+			if err := c.check(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s is 0: %v, want %q", name, err, want)
 			}
 		}
 	}

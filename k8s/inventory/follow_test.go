@@ -3,7 +3,6 @@ package inventory
 import (
 	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bailiwick-ca/bailiwick/authz"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -349,8 +349,8 @@ func TestAnEventOfAnotherKindDoesNotCountAsSeen(t *testing.T) {
 		nodes:           {metadataSource(c.Metadata, nodes), &metav1.PartialObjectMetadata{}},
 		serviceAccounts: {metadataSource(c.Metadata, serviceAccounts), &metav1.PartialObjectMetadata{}},
 	} {
-		if got, want := reflect.TypeOf(tt.source.kind), reflect.TypeOf(tt.kind); got != want {
-			t.Errorf("%s are expected to be of type %v, want %v", name, got, want)
+		if diff := cmp.Diff(tt.kind, tt.source.kind); diff != "" {
+			t.Errorf("the example of %s (-want +got):\n%s", name, diff)
 		}
 	}
 }

@@ -480,7 +480,7 @@ func TestWhatIsPartOfTheProtocolIsNoFault(t *testing.T) {
 	}{
 		{"it went well", t.Context(), nil, nil},
 		{"the version has expired", t.Context(), apierrors.NewResourceExpired("too old"), nil},
-		{"the version is gone", t.Context(), apierrors.NewGone("too old"), nil},
+		{"the version is gone", t.Context(), &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone}}, nil},
 		{"we are done", done, broken, nil},
 		{"it failed", t.Context(), broken, broken},
 	} {

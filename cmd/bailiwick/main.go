@@ -101,7 +101,7 @@ Start with: bailiwick demo`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &exitError{exitUsage, fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newServe(), newDemo(), newRequest(), newExplain(), newCheck(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newRequest(), newExplain(), newCheck(), newConformance(), newVersion())
 	for _, cmd := range root.Commands() {
 		completeValues(cmd)
 	}

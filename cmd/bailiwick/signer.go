@@ -5,8 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"time"
@@ -30,12 +28,8 @@ func newSigner() (*signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(der)
-	return &signer{key, base64.RawURLEncoding.EncodeToString(sum[:])}, nil
+	kid, err := keyID(key.Public())
+	return &signer{key, kid}, err
 }
 
 // token returns a token of the caller, as the API server would make it.

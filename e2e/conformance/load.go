@@ -1,0 +1,3 @@
+package conformance
+
+func loadCases() []Case { return nil }

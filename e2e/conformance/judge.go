@@ -19,7 +19,8 @@ type certificate struct {
 	path  []*reading // the issuers, from the leaf up
 	roots []*reading // the trust bundle
 
-	x509 *x509.Certificate // the leaf, as Go reads it
+	wanted string            // the identity
+	x509   *x509.Certificate // the leaf, as Go reads it; nil unless judged
 }
 
 // judge takes an answer apart, and ends the case if it is not what every client
@@ -29,6 +30,7 @@ type certificate struct {
 func (t *T) judge(a *answer, id string) *certificate {
 	c, err := open(a)
 	if err == nil {
+		c.wanted = id
 		err = c.verify(id)
 	}
 	if err != nil {
@@ -61,14 +63,15 @@ func open(a *answer) (*certificate, error) {
 			c.path = append(c.path, certs[0])
 		}
 	}
-	var err error
-	c.x509, err = x509.ParseCertificate(c.leaf.der)
-	return c, err
+	return c, nil
 }
 
 // verify has crypto/x509 and go-spiffe judge the certificate, with the roots
 // that came with it.
-func (c *certificate) verify(id string) error {
+func (c *certificate) verify(id string) (err error) {
+	if c.x509, err = x509.ParseCertificate(c.leaf.der); err != nil {
+		return err
+	}
 	if c.key != nil {
 		if public, ok := c.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(c.x509.PublicKey) {
 			return errors.New("it is for another key")

@@ -36,12 +36,15 @@ type reading struct {
 // A layout is a certificate as RFC 5280, Section 4.1 lays it out.
 type layout struct {
 	TBS struct {
-		Raw        asn1.RawContent
-		Version    int `asn1:"optional,explicit,default:0,tag:0"`
-		Serial     *big.Int
-		Algorithm  pkix.AlgorithmIdentifier
-		Issuer     asn1.RawValue
-		Validity   struct{ NotBefore, NotAfter time.Time }
+		Raw       asn1.RawContent
+		Version   int `asn1:"optional,explicit,default:0,tag:0"`
+		Serial    *big.Int
+		Algorithm pkix.AlgorithmIdentifier
+		Issuer    asn1.RawValue
+		Validity  struct {
+			Raw                 asn1.RawContent
+			NotBefore, NotAfter time.Time
+		}
 		Subject    asn1.RawValue
 		PublicKey  asn1.RawValue
 		IssuerUID  asn1.BitString   `asn1:"optional,tag:1"`
@@ -173,16 +176,24 @@ func (r *reading) purposes() (ids []asn1.ObjectIdentifier, err error) {
 
 // constraints returns basicConstraints.
 func (r *reading) constraints() (ca, critical bool, err error) {
+	ca, _, critical, err = r.authority()
+	return ca, critical, err
+}
+
+// authority returns all of basicConstraints: whether the certificate is a CA's,
+// how many others may follow it before the leaf, or -1 if that is not limited,
+// and whether the extension is critical.
+func (r *reading) authority() (ca bool, pathLen int, critical bool, err error) {
 	e, err := r.only("basicConstraints", oidBasicConstraints)
 	if err != nil {
-		return false, false, err
+		return false, 0, false, err
 	}
 	var v struct {
 		CA      bool `asn1:"optional"`
 		PathLen int  `asn1:"optional,default:-1"`
 	}
 	err = unmarshal("basicConstraints", e, &v)
-	return v.CA, e.Critical, err
+	return v.CA, v.PathLen, e.Critical, err
 }
 
 // authorityKeyID returns the key identifier in authorityKeyIdentifier, which is

@@ -78,8 +78,8 @@ func Run(ctx context.Context, c Config) (results []Result, err error) {
 func (s *stage) ready(ctx context.Context) error {
 	t := &T{ctx: ctx, stage: s, id: "stage"}
 	run(t, func(t *T) {
-		t.issued(t.agent1, t.cart.id())
-		t.issued(t.agent2, t.pay.id())
+		t.granted(t.agent1, t.cart.id())
+		t.granted(t.agent2, t.pay.id())
 	})
 	if outcome, why := t.outcome(); outcome != Passed {
 		return fmt.Errorf("the authority gives a node agent nothing, so there is nothing to judge: %s", why[0])

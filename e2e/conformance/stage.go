@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -26,6 +27,9 @@ type stage struct {
 	conn   *connection
 	prefix string // of the names of all that is made
 
+	patience time.Duration // for an answer, whatever was asked
+
+	keys            *keyring
 	one, two        *node
 	agent1, agent2  *caller
 	cart, pay, both *account
@@ -63,7 +67,7 @@ type caller struct {
 func newStage(ctx context.Context, c *Config) (*stage, error) {
 	random := make([]byte, 3)
 	rand.Read(random) // never fails: see go doc crypto/rand.Read
-	s := &stage{Target: &c.Target, world: c.World, sign: c.Sign, slow: c.Slow, prefix: "conformance-" + hex.EncodeToString(random)}
+	s := &stage{Target: &c.Target, world: c.World, sign: c.Sign, slow: c.Slow, prefix: "conformance-" + hex.EncodeToString(random), patience: 5 * time.Second, keys: &keyring{}}
 	var err error
 	if s.conn, err = s.dial(s.tls()); err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", s.Address, err)
@@ -213,13 +217,18 @@ func (t *T) ask(c *caller, id string, options ...option) *answer {
 	return t.conn.send(t.ctx, t.request(c, id, options...))
 }
 
-// issued asks until there is a certificate for the identity, which must be
-// within the time that the authority may take to hear of the cluster.
+// issued asks until there is a certificate for the identity, and judges it.
 func (t *T) issued(c *caller, id string, options ...option) *certificate {
-	var a *answer
+	return t.judge(t.granted(c, id, options...), orOwn(c, id))
+}
+
+// granted asks until there is a certificate, which must be within the time that
+// the authority may take to hear of the cluster. Whoever asks judges it.
+func (t *T) granted(c *caller, id string, options ...option) *answer {
 	for end := time.Now().Add(t.Settle); ; t.pause(50 * time.Millisecond) { //nolint:forbidigo // an authority outside this process has no other clock
-		if a = t.ask(c, id, options...); a.issued() {
-			return t.judge(a, orOwn(c, id))
+		a := t.ask(c, id, options...)
+		if a.issued() {
+			return a
 		}
 		if time.Now().After(end) {
 			t.fatalf("refused for %v: %v: %s", t.Settle, a.code, a.message)
@@ -255,6 +264,23 @@ func (t *T) becomesRefused(c *caller, id string, options ...option) *answer {
 			return a
 		case time.Now().After(end):
 			t.fatalf("not refused for %v: %v: %s", t.Settle, a.code, a.message)
+		}
+	}
+}
+
+// answered asks until there is a yes or a no, in whatever words, which must be
+// soon.
+func (t *T) answered(c *caller, id string, options ...option) *answer {
+	options = append(options, func(r *request) { r.wait = t.patience })
+	for end := time.Now().Add(t.Settle); ; t.pause(50 * time.Millisecond) { //nolint:forbidigo // as above
+		a := t.ask(c, id, options...)
+		switch {
+		case a.code == codes.DeadlineExceeded:
+			t.fatalf("no answer for %v: %s", t.patience, a.message)
+		case a.code != codes.Unavailable:
+			return a
+		case time.Now().After(end):
+			t.fatalf("neither yes nor no for %v: %v: %s", t.Settle, a.code, a.message)
 		}
 	}
 }

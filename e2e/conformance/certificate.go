@@ -26,7 +26,7 @@ func certificateCases() []Case {
 			Says: "its serial number is positive and has 20 octets at most"},
 		{ID: "certificate-03", Level: Should, Source: "CA/Browser Forum Baseline Requirements, Section 7.1", run: randomSerials,
 			Says: "serial numbers have 64 random bits at least"},
-		{ID: "certificate-04", Level: Must, Source: "istio, ztunnel does not check it, and all its connections would fail", run: profile(rightKey),
+		{ID: "certificate-04", Level: Must, Source: "istio, ztunnel: a certificate for another key fails at the first connection", run: profile(rightKey),
 			Says: "it is for the key that the CSR has"},
 		{ID: "certificate-05", Level: Must, Source: "X509-SVID, Section 2; istio, ztunnel: equal byte for byte", run: profile(oneURI),
 			Says: "it has exactly one URI, the identity, byte for byte"},

@@ -148,7 +148,7 @@ func (f *fake) target(t *testing.T) Target {
 	return Target{
 		Address: l.Addr().String(), ServerName: "authority.test", Roots: []*x509.Certificate{root.Certificate},
 		TrustDomain: "cluster.local", ClusterID: "Kubernetes", Audience: "istio-ca",
-		NodeAgentNamespace: "istio-system", NodeAgentName: "ztunnel", Settle: 200 * time.Millisecond,
+		NodeAgentNamespace: "istio-system", NodeAgentName: "ztunnel", Settle: 10 * time.Millisecond,
 	}
 }
 
@@ -156,13 +156,13 @@ func (f *fake) target(t *testing.T) Target {
 // are shared.
 func play(t *testing.T, keys *keyring, cases []Case, breaks ...fault) map[string]Result {
 	t.Helper()
-	c := &cluster{uids: map[string]string{}, pods: map[string]*clusterPod{}, tokens: map[string]TokenRequest{}}
+	c := newCluster()
 	f := newFake(t, c, breaks...)
 	stage, err := newStage(t.Context(), &Config{Target: f.target(t), World: c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stage.conn.Close() }) //nolint:errcheck,gosec // all is over
+	t.Cleanup(func() { stage.conn.Close() }) //nolint:errcheck // all is over
 	stage.keys, stage.patience = keys, f.patience
 	results := map[string]Result{}
 	for _, one := range cases {
@@ -310,6 +310,10 @@ type clusterPod struct {
 	PodSpec
 
 	uid string
+}
+
+func newCluster() *cluster {
+	return &cluster{uids: map[string]string{}, pods: map[string]*clusterPod{}, tokens: map[string]TokenRequest{}}
 }
 
 // made returns the UID of an object, a new one if there is none.

@@ -28,15 +28,21 @@ type certificate struct {
 // last, roots in that one, a leaf for the key and the identity that were asked
 // for, and a path from it to one of the roots.
 func (t *T) judge(a *answer, id string) *certificate {
-	c, err := open(a)
-	if err == nil {
-		c.wanted = id
-		err = c.verify(id)
-	}
+	c, err := judged(a, id)
 	if err != nil {
 		t.fatalf("the certificate for %s: %v", id, err)
 	}
 	return c
+}
+
+// judged is for cases that go on.
+func judged(a *answer, id string) (*certificate, error) {
+	c, err := open(a)
+	if err != nil {
+		return nil, err
+	}
+	c.wanted = id
+	return c, c.verify(id)
 }
 
 // open reads the elements of an answer.

@@ -269,18 +269,19 @@ func (t *T) becomesRefused(c *caller, id string, options ...option) *answer {
 }
 
 // answered asks until there is a yes or a no, in whatever words, which must be
-// soon.
+// soon. What cannot be told for as long as the authority may take to hear of the
+// cluster is as good as a no. Too many requests are told with details, unlike too
+// large ones.
 func (t *T) answered(c *caller, id string, options ...option) *answer {
 	options = append(options, func(r *request) { r.wait = t.patience })
 	for end := time.Now().Add(t.Settle); ; t.pause(50 * time.Millisecond) { //nolint:forbidigo // as above
 		a := t.ask(c, id, options...)
+		later := a.code == codes.Unavailable || a.code == codes.ResourceExhausted && len(a.details) > 0
 		switch {
 		case a.code == codes.DeadlineExceeded:
 			t.fatalf("no answer for %v: %s", t.patience, a.message)
-		case a.code != codes.Unavailable:
+		case !later || time.Until(end) < 0:
 			return a
-		case time.Now().After(end):
-			t.fatalf("neither yes nor no for %v: %v: %s", t.Settle, a.code, a.message)
 		}
 	}
 }

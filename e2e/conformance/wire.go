@@ -28,7 +28,7 @@ func wireCases() []Case {
 			Says: "every element but the last holds one certificate: node proxies read no more of it"},
 		{ID: "wire-03", Level: Must, Source: ztunnelReply + "; " + agentReply, run: reply(authoritiesLast),
 			Says: "the last element holds certificates of authorities, one or more, and nothing else"},
-		{ID: "wire-04", Level: Should, Source: "SPIFFE, Trust Domain and Bundle; OpenSSL ends no path at an issuer", run: reply(rootsLast),
+		{ID: "wire-04", Level: Should, Source: "OpenSSL ends no path at an issuer, unless it is told to", run: reply(rootsLast),
 			Says: "every certificate in the last element has signed itself"},
 		{ID: "wire-05", Level: Should, Source: "istio/istio#39001; istio/istio#43654", run: reply(noRootBefore),
 			Says: "no root is in any element but the last: clients present what is there"},

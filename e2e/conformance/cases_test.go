@@ -65,13 +65,12 @@ func faults() []broken {
 }
 
 func TestCasesFailForTheirFault(t *testing.T) {
-	keys := &keyring{}
 	for _, tt := range faults() {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var failed []string
 			var why []string
-			for _, r := range play(t, keys, tt.cases(), tt.fault) {
+			for _, r := range play(t, tt.cases(), tt.fault) {
 				if r.Outcome == Failed {
 					failed = append(failed, r.ID)
 					why = append(why, fmt.Sprintf("%s: %.300s", r.ID, r.Evidence[0]))
@@ -103,7 +102,6 @@ func TestEachCaseCanFail(t *testing.T) {
 }
 
 func TestGoodAuthoritiesPass(t *testing.T) {
-	keys := &keyring{}
 	single := "wire-11 wire-12"
 	for _, tt := range []struct {
 		name   string
@@ -126,7 +124,7 @@ func TestGoodAuthoritiesPass(t *testing.T) {
 		{"keys on P-384", single, func(f *fake) { f.layout = relay(t, must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for id, r := range play(t, keys, groups(), tt.layout) {
+			for id, r := range play(t, groups(), tt.layout) {
 				want := Passed
 				if strings.Contains(tt.notRun, id) {
 					want = NotRun
@@ -157,7 +155,7 @@ func must[A any](a A, err error) A {
 
 // An authority that refuses everything passes nothing.
 func TestRefusingAuthorityPassesNothing(t *testing.T) {
-	for id, r := range play(t, &keyring{}, groups(), func(f *fake) {
+	for id, r := range play(t, groups(), func(f *fake) {
 		f.request = func(*pb.IstioCertificateRequest) error { return status.Error(codes.PermissionDenied, "no") }
 	}) {
 		if r.Outcome == Passed {
@@ -169,7 +167,6 @@ func TestRefusingAuthorityPassesNothing(t *testing.T) {
 // Each request of a case is told apart from a good one, and not by chance from
 // another fault in it.
 func TestRequestsFailForTheirFault(t *testing.T) {
-	keys := &keyring{}
 	for _, tt := range []struct {
 		fault, id string
 		says      string
@@ -188,7 +185,7 @@ func TestRequestsFailForTheirFault(t *testing.T) {
 			i := slices.IndexFunc(faults(), func(b broken) bool { return b.name == tt.fault })
 			cases := slices.DeleteFunc(csrCases(), func(c Case) bool { return c.ID != tt.id })
 			n := 0
-			evidence := play(t, keys, cases, faults()[i].fault)[tt.id].Evidence
+			evidence := play(t, cases, faults()[i].fault)[tt.id].Evidence
 			for _, line := range evidence {
 				if strings.Contains(line, tt.says) {
 					n++
@@ -241,7 +238,7 @@ func TestOpenSSL(t *testing.T) {
 	}
 	verify := func(breaks ...fault) Result {
 		cases := slices.DeleteFunc(certificateCases(), func(c Case) bool { return c.ID != openSSL })
-		return play(t, &keyring{}, cases, breaks...)[openSSL]
+		return play(t, cases, breaks...)[openSSL]
 	}
 	if r := verify(); r.Outcome != Passed {
 		t.Errorf("a good one %s: %q", r.Outcome, r.Evidence)

@@ -152,9 +152,11 @@ func (f *fake) target(t *testing.T) Target {
 	}
 }
 
-// play runs cases against a fake, in a new cluster. Keys that are slow to make
-// are shared.
-func play(t *testing.T, keys *keyring, cases []Case, breaks ...fault) map[string]Result {
+// keys are slow to make, and all tests share them.
+var keys keyring
+
+// play runs cases against a fake, in a new cluster.
+func play(t *testing.T, cases []Case, breaks ...fault) map[string]Result {
 	t.Helper()
 	c := newCluster()
 	f := newFake(t, c, breaks...)
@@ -163,7 +165,7 @@ func play(t *testing.T, keys *keyring, cases []Case, breaks ...fault) map[string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stage.conn.Close() }) //nolint:errcheck // all is over
-	stage.keys, stage.patience = keys, f.patience
+	stage.keys, stage.patience = &keys, f.patience
 	results := map[string]Result{}
 	for _, one := range cases {
 		results[one.ID] = stage.play(t.Context(), one)

@@ -194,6 +194,7 @@ func brokenIssuers() []broken {
 		{"basicConstraints of issuers not critical", whole, "certificate-24", issuer(bare(oidBasicConstraints, struct{ CA bool }{true}))},
 		{"keyUsage of issuers not critical", whole, "certificate-24", issuer(bare(oidKeyUsage, asn1.BitString{Bytes: []byte{6}, BitLength: 7}))},
 		{"issuers that may not sign revocation lists", whole, "certificate-25", issuer(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign })},
+		{"a root without keyUsage", whole, "certificate-24 certificate-25", func(f *fake) { f.root = func(c *x509.Certificate) { c.KeyUsage = 0 } }},
 		{"a root that is no authority", unjudged, "wire-03 wire-10 certificate-23", func(f *fake) { f.root = func(c *x509.Certificate) { c.IsCA = false } }},
 	}
 }
@@ -281,6 +282,9 @@ func brokenEncodings() []broken {
 		})},
 		{"no key of the issuer", whole, "certificate-16 wire-10", field(func(c *tbs) {
 			c.Extensions = slices.DeleteFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidAuthorityKeyID) })
+		})},
+		{"the name of another issuer", unjudged, onPath, field(func(c *tbs) {
+			c.Issuer = asn1.RawValue{FullBytes: must(asn1.Marshal(pkix.Name{CommonName: "other"}.ToRDNSequence()))}
 		})},
 		{"an extension twice", unjudged, "certificate-17", field(func(c *tbs) {
 			e := pkix.Extension{Id: oidUnknown(), Value: []byte{5, 0}}

@@ -139,6 +139,9 @@ func judge(ctx context.Context, f conformanceFlags, cases []conformance.Case, st
 	began := time.Now()
 	results, err := conformance.Run(ctx, conformance.Config{
 		Target: *target, World: &clusterWorld{api: k.typed}, Sign: sign, Slow: f.slow, Cases: cases,
+		Keys: func(ctx context.Context) ([]byte, error) {
+			return k.typed.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").SetHeader("Accept", "application/jwk-set+json").DoRaw(ctx)
+		},
 		Ended: func(r conformance.Result) {
 			fmt.Fprintf(stderr, "%-14s %-8s %6.2f s  %s\n", r.ID, r.Outcome, r.Took.Seconds(), r.Says) //nolint:errcheck // progress
 		},

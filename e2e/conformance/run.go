@@ -17,6 +17,14 @@ type Config struct {
 	// and cases that need it are not run, or take minutes.
 	Sign Sign
 
+	// Keys reads the cluster's public keys, a JWK Set (RFC 7517, Section 5) as
+	// the API server gives one at /openid/v1/jwks. Nil: nobody can.
+	Keys func(context.Context) ([]byte, error)
+
+	// Drain has the authority drained as its operator would, and returns once
+	// one serves at its address again. Nil: nobody can.
+	Drain func(context.Context) error
+
 	Slow  bool       // also run what takes minutes
 	Cases []Case     // which to run, all if nil
 	Began func(Case) // told before each case, if not nil

@@ -23,6 +23,8 @@ type stage struct {
 
 	world  World
 	sign   Sign
+	keySet func(context.Context) ([]byte, error)
+	drain  func(context.Context) error
 	slow   bool
 	conn   *connection
 	prefix string // of the names of all that is made
@@ -67,7 +69,10 @@ type caller struct {
 func newStage(ctx context.Context, c *Config) (*stage, error) {
 	random := make([]byte, 3)
 	rand.Read(random) // never fails: see go doc crypto/rand.Read
-	s := &stage{Target: &c.Target, world: c.World, sign: c.Sign, slow: c.Slow, prefix: "conformance-" + hex.EncodeToString(random), patience: 5 * time.Second, keys: &keyring{}}
+	s := &stage{
+		Target: &c.Target, world: c.World, sign: c.Sign, keySet: c.Keys, drain: c.Drain, slow: c.Slow,
+		prefix: "conformance-" + hex.EncodeToString(random), patience: 5 * time.Second, keys: &keyring{},
+	}
 	var err error
 	if s.conn, err = s.dial(s.tls()); err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", s.Address, err)

@@ -146,7 +146,7 @@ func (s *APIServer) args() ([]string, error) {
 
 // keyArgs writes the token keys to files and adds the arguments that name them.
 func (s *APIServer) keyArgs(args []string) ([]string, error) {
-	private, err := s.tokens.Signing.privatePEM()
+	private, err := s.tokens.Signing.PrivatePEM()
 	if err != nil {
 		return nil, err
 	}

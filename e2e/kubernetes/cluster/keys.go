@@ -93,7 +93,8 @@ func (k TokenKey) sign(text []byte) ([]byte, error) {
 	return sig, nil
 }
 
-func (k TokenKey) privatePEM() ([]byte, error) {
+// PrivatePEM returns the key as a file for an API server has it.
+func (k TokenKey) PrivatePEM() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(k.signer)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a token key: %w", err)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	bearers = "RFC 6750, Section 2.1"
+	rfc6750 = "RFC 6750, Section 2.1"
 	bcp     = "RFC 8725 (JSON Web Token best current practices)"
 	claims  = "Kubernetes, pkg/serviceaccount/claims.go: what a TokenReview looks at"
 )
@@ -42,7 +42,7 @@ func headerCases() []Case {
 		}, Says: "what is no token is taken for none"},
 		{ID: "token-03", Level: Must, Source: "golang/vulndb#3553 (CVE-2025-30204)", run: hugeTokens,
 			Says: "a token of a mebibyte gets nothing, and does no harm"},
-		{ID: "token-04", Level: Profile, Source: bearers + ": a request has one credential", run: func(t *T) {
+		{ID: "token-04", Level: Profile, Source: rfc6750 + ": a request has one credential", run: func(t *T) {
 			good, bad := "Bearer "+t.agent1.token, "Bearer "+t.caller(t.cartPod).token
 			for _, values := range [][]string{{good, bad}, {bad, good}, {good, good}, {good, ""}} {
 				t.refused(t.agent1, t.cart.id(), withHeader("authorization", values...))
@@ -54,7 +54,7 @@ func headerCases() []Case {
 				t.issued(t.agent1, t.cart.id(), withHeader("authorization", scheme+" "+t.agent1.token))
 			}
 		}, Says: "the scheme Bearer may be written in any case"},
-		{ID: "token-06", Level: Should, Source: bearers, run: func(t *T) {
+		{ID: "token-06", Level: Should, Source: rfc6750, run: func(t *T) {
 			for _, prefix := range []string{"", "Basic ", "Token ", "Bearer", "Bearers ", "DPoP "} {
 				t.note("prefix %q:", prefix)
 				t.refused(t.agent1, t.cart.id(), withHeader("authorization", prefix+t.agent1.token))
@@ -113,7 +113,7 @@ func audienceCases() []Case {
 		}, Says: "a token that is meant for somebody else is refused"},
 		{ID: "token-12", Level: Must, Source: "Kubernetes: every pod has a token for the API server", run: func(t *T) {
 			c := meantFor(t)
-			if text, _ := json.Marshal(t.jwt(c).claims["aud"]); strings.Contains(string(text), `"`+t.Audience+`"`) { //nolint:errcheck // it was JSON before
+			if text, _ := json.Marshal(t.jwt(c).claims["aud"]); strings.Contains(string(text), `"`+t.Audience+`"`) {
 				t.cannot("the audience of the API server's own tokens, %s, is the authority's", text)
 			}
 			t.refused(c, "")

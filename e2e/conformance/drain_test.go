@@ -75,7 +75,7 @@ func TestDrained(t *testing.T) {
 			if s.conn, err = s.dial(s.tls()); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { s.conn.Close() })
+			t.Cleanup(func() { s.conn.Close() }) //nolint:errcheck // all is over
 			if got := s.play(t.Context(), Case{ID: "connection-20", run: drained}); got.Outcome != tt.want {
 				t.Errorf("%s, want %s: %q", got.Outcome, tt.want, got.Evidence)
 			}

@@ -40,7 +40,7 @@ func (t *T) served(change func(*tls.Config)) {
 	c, err := t.dial(config)
 	t.check("connecting", err)
 	defer c.Close() //nolint:errcheck // all is answered
-	t.granted(c.send(t.ctx, t.request(t.agent1, t.cart.id())), t.cart.id())
+	t.holds(c.send(t.ctx, t.request(t.agent1, t.cart.id())), t.cart.id())
 }
 
 // turnedAway says that no handshake succeeds with a client of this kind, and
@@ -106,7 +106,7 @@ func tlsCases() []Case {
 		}, Says: "a client that speaks TLS 1.3 with P-256 only, or P-384 only, is served"},
 		{ID: "connection-07", Level: Should, Source: "RFC 6066, Section 3: an address is no server name", run: func(t *T) {
 			t.served(func(c *tls.Config) {
-				c.ServerName, c.InsecureSkipVerify, c.VerifyConnection = "127.0.0.1", true, named(c)
+				c.ServerName, c.InsecureSkipVerify, c.VerifyConnection = "127.0.0.1", true, hasName(c)
 			})
 		}, Says: "a client that sends no server name is served, with the same name"},
 	}
@@ -156,8 +156,8 @@ func (t *T) endsSoon(offer ...string) {
 	}
 }
 
-// named verifies as a client does, for the name that it does not send.
-func named(c *tls.Config) func(tls.ConnectionState) error {
+// hasName verifies as a client does, for the name that it does not send.
+func hasName(c *tls.Config) func(tls.ConnectionState) error {
 	roots, name := c.RootCAs, c.ServerName
 	return func(s tls.ConnectionState) error {
 		o := x509.VerifyOptions{Roots: roots, DNSName: name, Intermediates: x509.NewCertPool()}
@@ -216,7 +216,7 @@ func certificateOfClientCases() []Case {
 		{ID: "connection-14", Level: Profile, Source: "docs/wire.md", run: func(t *T) {
 			c := t.bringing(t.foreign(t.pay.id()))
 			defer c.Close() //nolint:errcheck // all is answered
-			t.granted(c.send(t.ctx, t.request(t.caller(t.cartPod), "")), t.cart.id())
+			t.holds(c.send(t.ctx, t.request(t.caller(t.cartPod), "")), t.cart.id())
 		}, Says: "a client that brings any certificate is who its token says"},
 		{ID: "connection-15", Level: Must, Source: ambient, run: func(t *T) {
 			for _, one := range []*certificate{t.issued(t.agent1, ""), t.issued(t.agent1, t.both.id())} {

@@ -82,35 +82,35 @@ func (j *jwt) under(signature []byte) string {
 	return j.signed() + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// An algorithm is one that Kubernetes signs tokens with (RFC 7518, Section 3).
-type algorithm struct {
+// A jws is an algorithm that Kubernetes signs tokens with (RFC 7518, Section 3).
+type jws struct {
 	hash  crypto.Hash
 	curve elliptic.Curve // nil for RSA
 }
 
-func algorithmOf(name any) (algorithm, error) {
+func algorithmOf(name any) (jws, error) {
 	switch name {
 	case "RS256":
-		return algorithm{hash: crypto.SHA256}, nil
+		return jws{hash: crypto.SHA256}, nil
 	case "ES256":
-		return algorithm{crypto.SHA256, elliptic.P256()}, nil
+		return jws{crypto.SHA256, elliptic.P256()}, nil
 	case "ES384":
-		return algorithm{crypto.SHA384, elliptic.P384()}, nil
+		return jws{crypto.SHA384, elliptic.P384()}, nil
 	case "ES512":
-		return algorithm{crypto.SHA512, elliptic.P521()}, nil
+		return jws{crypto.SHA512, elliptic.P521()}, nil
 	}
-	return algorithm{}, fmt.Errorf("a token signed with %v", name)
+	return jws{}, fmt.Errorf("a token signed with %v", name)
 }
 
 // newKey makes a key that signs so, and which no cluster has.
-func (a algorithm) newKey() (crypto.Signer, error) {
+func (a jws) newKey() (crypto.Signer, error) {
 	if a.curve == nil {
 		return rsa.GenerateKey(rand.Reader, 2048)
 	}
 	return ecdsa.GenerateKey(a.curve, rand.Reader)
 }
 
-func (a algorithm) sign(key crypto.Signer, text string) ([]byte, error) {
+func (a jws) sign(key crypto.Signer, text string) ([]byte, error) {
 	h := a.hash.New()
 	h.Write([]byte(text))
 	if k, ok := key.(*ecdsa.PrivateKey); ok {

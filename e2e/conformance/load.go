@@ -30,7 +30,7 @@ func loadCases() []Case {
 			}
 			for range 5 {
 				for i, a := range t.atOnce(8, func(i int) *request { return t.request(c, ids[i]) }) {
-					t.granted(a, ids[i])
+					t.holds(a, ids[i])
 				}
 			}
 		}, Says: "eight requests at once on one connection each get their own certificate"},
@@ -67,8 +67,8 @@ func (t *T) atOnce(n int, each func(i int) *request) []*answer {
 	return answers
 }
 
-// granted says that there is a certificate for the identity.
-func (t *T) granted(a *answer, id string) {
+// holds says that there is a certificate for the identity.
+func (t *T) holds(a *answer, id string) {
 	if !a.issued() {
 		t.fatalf("%s: %v: %s", id, a.code, a.message)
 	}
@@ -116,7 +116,7 @@ func (t *T) besideGood(others func()) {
 	}
 	<-done
 	for _, a := range answers {
-		t.granted(a, t.cart.id())
+		t.holds(a, t.cart.id())
 	}
 	if slowest := t.times("good", answers); slowest > soon {
 		t.errorf("a good request took %v", slowest)
@@ -214,7 +214,7 @@ func manyConnections(t *T) {
 	}
 	parallel(clients, func(i int) { answers[i] = conns[i].send(t.ctx, r) })
 	for _, a := range answers {
-		t.granted(a, t.cart.id())
+		t.holds(a, t.cart.id())
 	}
 	if slowest := t.times("all", answers); slowest > bound {
 		t.errorf("one took %v", slowest)

@@ -30,8 +30,8 @@ func (c *Certificate) RefreshAt() time.Time {
 	return c.Leaf.NotBefore.Add(life / 2)
 }
 
-// Expired reports whether the leaf's life is over.
-func (c *Certificate) Expired(at time.Time) bool { return at.After(c.Leaf.NotAfter) }
+// Expired reports whether the leaf's life is over, as it is in its last moment.
+func (c *Certificate) Expired(at time.Time) bool { return !at.Before(c.Leaf.NotAfter) }
 
 // parseReply reads a reply: the first certificate of each element but the last,
 // and all of the last, which are the roots. Nothing is verified, neither that

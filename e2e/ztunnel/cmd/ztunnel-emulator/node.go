@@ -33,11 +33,12 @@ func emulate(ctx context.Context, nodes []*node, restart time.Duration, r *recor
 	return missing, err
 }
 
-// emulate runs a node, and begins anew after each restart.
+// emulate runs a node, and begins anew after each restart. The last life is not
+// shorter than the others, so that what is missing at the end is not only late.
 func (n *node) emulate(ctx context.Context, restart time.Duration, r *record) (missing int, err error) {
 	for ctx.Err() == nil {
 		life, end := ctx, func() {}
-		if restart > 0 {
+		if restart > 0 && left(ctx) >= 2*restart {
 			life, end = context.WithTimeout(ctx, restart)
 		}
 		missing, err = n.live(life, r)
@@ -47,6 +48,12 @@ func (n *node) emulate(ctx context.Context, restart time.Duration, r *record) (m
 		}
 	}
 	return missing, nil
+}
+
+// left is how much time a context has.
+func left(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline)
 }
 
 // live runs a node from its start to its end.

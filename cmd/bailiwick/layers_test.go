@@ -27,7 +27,10 @@ func layers() map[string]string {
 		"e2e/scenario":        "",
 		"e2e/conformance":     "proto/istio/v1/auth",
 		"e2e/mutants":         "",
+		"e2e/ztunnel":         "proto/istio/v1/auth",
 		"cmd/bailiwick":       "authz ca ca/material ca/server e2e/conformance k8s/inventory k8s/token proto/istio/v1/auth",
+
+		"e2e/ztunnel/cmd/ztunnel-emulator": "e2e/ztunnel",
 	}
 }
 
@@ -44,13 +47,13 @@ func testLayers() map[string]string {
 // worlds says which packages may reach the outside worlds, directly or not.
 func worlds() map[string]string {
 	return map[string]string{
-		"google.golang.org/grpc":         "ca/server cmd/bailiwick e2e/conformance proto/istio/v1/auth",
-		"google.golang.org/protobuf":     "ca/server cmd/bailiwick e2e/conformance proto/istio/v1/auth k8s/inventory k8s/token",
+		"google.golang.org/grpc":         "ca/server cmd/bailiwick e2e/conformance e2e/ztunnel e2e/ztunnel/cmd/ztunnel-emulator proto/istio/v1/auth",
+		"google.golang.org/protobuf":     "ca/server cmd/bailiwick e2e/conformance e2e/ztunnel e2e/ztunnel/cmd/ztunnel-emulator proto/istio/v1/auth k8s/inventory k8s/token",
 		"k8s.io":                         "k8s/inventory k8s/token cmd/bailiwick",
 		"github.com/golang-jwt/jwt":      "k8s/token cmd/bailiwick",
 		"github.com/prometheus":          "ca/server cmd/bailiwick",
 		"github.com/spf13":               "cmd/bailiwick k8s/inventory k8s/token", // client-go brings pflag
-		"github.com/spiffe/go-spiffe/v2": "authz ca ca/material ca/server e2e/conformance k8s/inventory k8s/token cmd/bailiwick",
+		"github.com/spiffe/go-spiffe/v2": "authz ca ca/material ca/server e2e/conformance e2e/ztunnel e2e/ztunnel/cmd/ztunnel-emulator k8s/inventory k8s/token cmd/bailiwick",
 	}
 }
 

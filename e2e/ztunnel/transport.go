@@ -18,7 +18,8 @@ import (
 
 // tls returns what a connection is like: TLS 1.3, no client certificate, and a
 // server with one of two names. Go offers ChaCha20 whatever it is told, which
-// ztunnel does not; a connection that would use it is not made.
+// ztunnel does not; a connection that would use it is not made. The SNI is left
+// to gRPC: the host, whatever the other name is, and none for an IP address.
 func (c Config) tls() (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(c.Address)
 	if err != nil {
@@ -28,7 +29,6 @@ func (c Config) tls() (*tls.Config, error) {
 	roots.AppendCertsFromPEM(c.Roots) // what is no root is ignored in silence
 	return &tls.Config{
 		MinVersion:       tls.VersionTLS13,
-		ServerName:       host, // which stays the SNI, and an IP address is none
 		CurvePreferences: c.Groups,
 		// VerifyConnection does it: crypto/tls knows of one name only.
 		InsecureSkipVerify: true, //nolint:gosec // see above

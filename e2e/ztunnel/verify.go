@@ -102,11 +102,13 @@ func pool(certs []*x509.Certificate) *x509.CertPool {
 // Handshake has two certificates meet as on a connection between two nodes: each
 // side believes in the roots that came with its own.
 func Handshake(ctx context.Context, client, server *Certificate) error {
-	c, s := net.Pipe()
-	defer c.Close() //nolint:errcheck // it is in memory
+	c, s, err := connected(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting two peers: %w", err)
+	}
 	served := make(chan error, 1)
 	go func() {
-		defer s.Close() //nolint:errcheck // it is in memory
+		defer s.Close() //nolint:errcheck // it is over
 		conf := server.peer(client.Identity)
 		conf.ClientAuth = tls.RequireAnyClientCert
 		conn := tls.Server(s, conf)
@@ -117,12 +119,28 @@ func Handshake(ctx context.Context, client, server *Certificate) error {
 		served <- err
 	}()
 	conn := tls.Client(c, client.peer(server.Identity))
-	err := conn.HandshakeContext(ctx)
+	err = conn.HandshakeContext(ctx)
 	if err == nil {
 		_, err = conn.Read(make([]byte, 1))
 	}
 	c.Close() //nolint:errcheck // the other side may wait for it
 	return errors.Join(err, <-served)
+}
+
+// connected returns the two ends of a connection.
+func connected(ctx context.Context) (client, server net.Conn, err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close() //nolint:errcheck // it has had its only connection
+	if client, err = (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if server, err = l.Accept(); err != nil {
+		return nil, nil, errors.Join(err, client.Close())
+	}
+	return client, server, nil
 }
 
 // peer is how one side of a connection between nodes is set up.

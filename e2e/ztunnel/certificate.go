@@ -33,6 +33,17 @@ func (c *Certificate) RefreshAt() time.Time {
 // Expired reports whether the leaf's life is over, as it is in its last moment.
 func (c *Certificate) Expired(at time.Time) bool { return !at.Before(c.Leaf.NotAfter) }
 
+// Read reads the elements of a reply for an identity, without the key and
+// without asking whether it is the one for which the leaf is: see Verify.
+func Read(id Identity, elements []string) (*Certificate, error) {
+	c, err := parseReply(elements)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate for %s: %w", id, err)
+	}
+	c.Identity = id
+	return c, nil
+}
+
 // parseReply reads a reply: the first certificate of each element but the last,
 // and all of the last, which are the roots. Nothing is verified, neither that
 // one certificate leads to the next nor any date nor key.

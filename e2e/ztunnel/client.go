@@ -90,11 +90,11 @@ func (c *Client) Fetch(ctx context.Context, id Identity) (*Certificate, error) {
 
 // parse reads a reply. Only in shared mode is it known what it should be for.
 func (c *Client) parse(id Identity, key *ecdsa.PrivateKey, chain []string) (*Certificate, error) {
-	cert, err := parseReply(chain)
+	cert, err := Read(id, chain)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate for %s: %w", id, err)
+		return nil, err
 	}
-	cert.Identity, cert.Key = id, key
+	cert.Key = key
 	if c.config.Dedicated {
 		return cert, nil
 	}

@@ -31,6 +31,7 @@ unit: ## the tests that need no cluster, with the race detector
 e2e: ## the built binary on a real kube-apiserver, and Istio's client (built from source at the first time: 10 to 15 minutes)
 	cd e2e/kubernetes && $(GO) run ./prepare
 	cd e2e/kubernetes && $(GO) test -count=1 -timeout 20m ./...
+	@test -n "$$ZTUNNEL" || echo "e2e/kubernetes: TestRealZtunnel skipped: no ztunnel binary (ZTUNNEL names one)"
 	cd e2e/istio && $(GO) test -count=1 -timeout 20m ./...
 
 lint: ## static checks, formatting, stale generated code, untidy modules

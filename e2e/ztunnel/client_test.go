@@ -32,6 +32,7 @@ import (
 type server struct {
 	pb.UnimplementedIstioCertificateServiceServer
 
+	t           *testing.T
 	addr        string
 	root        *issuer
 	connections atomic.Int64
@@ -54,7 +55,7 @@ type serving struct {
 
 func (o serving) start(t *testing.T) *server {
 	t.Helper()
-	s := &server{root: newIssuer(t, "root", nil), hold: o.hold}
+	s := &server{t: t, root: newIssuer(t, "root", nil), hold: o.hold}
 	template := &x509.Certificate{
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 		DNSNames: []string{"ca.test", "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -106,7 +107,7 @@ func (s *server) CreateCertificate(ctx context.Context, r *pb.IstioCertificateRe
 		return nil, err
 	}
 	leaf := &x509.Certificate{URIs: csr.URIs, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
-	return &pb.IstioCertificateResponse{CertChain: []string{encode(s.root.sign(&testing.T{}, leaf, &ecdsa.PrivateKey{PublicKey: *csr.PublicKey.(*ecdsa.PublicKey)})), encode(s.root.cert)}}, nil
+	return &pb.IstioCertificateResponse{CertChain: []string{encode(s.root.sign(s.t, leaf, &ecdsa.PrivateKey{PublicKey: *csr.PublicKey.(*ecdsa.PublicKey)})), encode(s.root.cert)}}, nil
 }
 
 // config reaches the server by the address that it listens on.

@@ -56,7 +56,7 @@ func (p *Prefetcher) Run(ctx context.Context) {
 				p.manager.Forget(o.id)
 				continue
 			}
-			_, _ = p.manager.Get(ctx, o.id, Warmup) //nolint:errcheck // what came of it is for others to find out
+			_, _ = p.manager.Get(ctx, o.id, Warmup) // what came of it is for others to find out
 		}
 	}
 }

@@ -122,7 +122,6 @@ func (c *Client) options() []grpc.DialOption {
 	}}
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(credentials.NewTLS(c.tls)), // which offers h2 only
-		grpc.WithAuthority(c.config.Address),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", address)
 		}),

@@ -28,8 +28,8 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "ztunnel-emulator:", err) //nolint:errcheck // there is nowhere else to say so
-		os.Exit(1)                                        //nolint:forbidigo // this is the end
+		fmt.Fprintln(os.Stderr, "ztunnel-emulator:", err)
+		os.Exit(1) //nolint:forbidigo // this is the end
 	}
 }
 
@@ -81,7 +81,7 @@ func parse(args []string) (*options, error) {
 // nodes returns what is to be emulated.
 func (o *options) nodes() ([]*node, error) {
 	var err error
-	if o.config.Roots, err = os.ReadFile(o.root); err != nil {
+	if o.config.Roots, err = os.ReadFile(o.root); err != nil { //nolint:gosec // opening the files that flags name is what it is for
 		return nil, fmt.Errorf("reading the roots: %w", err)
 	}
 	var nodes []*node
@@ -112,7 +112,7 @@ func (o *options) nodes() ([]*node, error) {
 }
 
 func readLines(file string) (lines []string, err error) {
-	f, err := os.Open(file)
+	f, err := os.Open(file) //nolint:gosec // opening the files that flags name is what it is for
 	if err != nil {
 		return nil, err
 	}

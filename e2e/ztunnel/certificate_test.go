@@ -184,6 +184,17 @@ func TestPeers(t *testing.T) {
 			}
 		})
 	}
+	t.Run("by an issuer for clients only [2.3]", func(t *testing.T) {
+		limited := &issuer{key: newKey(t)}
+		limited.cert = root.sign(t, &x509.Certificate{
+			Subject: pkix.Name{CommonName: "limited"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}, limited.key)
+		c := &Certificate{Identity: id, Leaf: limited.sign(t, workload(t, id.String()), newKey(t)), Chain: []*x509.Certificate{limited.cert}}
+		if err := c.Verify(all, time.Now()); err == nil || !strings.Contains(err.Error(), "incompatible key usage") {
+			t.Errorf("judged %v", err)
+		}
+	})
 	t.Run("for another key [2.3]", func(t *testing.T) {
 		c := &Certificate{Identity: id, Key: newKey(t), Leaf: lower.sign(t, workload(t, id.String()), newKey(t)), Chain: path}
 		if err := c.Verify(all, time.Now()); err == nil || !strings.Contains(err.Error(), "another key") {

@@ -80,8 +80,8 @@ func (c *Client) Fetch(ctx context.Context, id Identity) (*Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.release(l)
 	out, err := pb.NewIstioCertificateServiceClient(l.conn).CreateCertificate(ctx, in)
+	c.release(l, err)
 	if err != nil {
 		return nil, fmt.Errorf("asking for a certificate: %w", err)
 	}

@@ -68,7 +68,7 @@ type Manager struct {
 	mu       sync.Mutex
 	entries  map[Identity]*entry
 	queue    queue
-	running  map[Identity]bool // whether somebody still wants what comes of it
+	running  map[Identity]bool // also if it was forgotten meanwhile
 	failures map[Identity]*retry
 }
 
@@ -127,8 +127,7 @@ func (m *Manager) want(id Identity, p Priority) *entry {
 	default:
 		return e
 	}
-	if _, ok := m.running[id]; ok {
-		m.running[id] = true // also if it was forgotten meanwhile
+	if m.running[id] { // maybe for who has forgotten it since
 		return e
 	}
 	m.queue.push(id, task{p, now()})
@@ -148,9 +147,6 @@ func (m *Manager) Forget(id Identity) {
 	close(e.gone)
 	delete(m.entries, id)
 	delete(m.queue, id)
-	if _, ok := m.running[id]; ok {
-		m.running[id] = false
-	}
 }
 
 // Dump returns all identities that are cared for.
@@ -229,9 +225,9 @@ func (m *Manager) run(ctx context.Context, id Identity) {
 func (m *Manager) finish(id Identity, cert *Certificate, err error) (Event, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wanted, e := m.running[id], m.entries[id]
 	delete(m.running, id)
-	if !wanted || e == nil {
+	e := m.entries[id]
+	if e == nil {
 		return Event{}, false
 	}
 	event := Event{Identity: id, Ended: now(), Failure: err, Renewal: e.status.Certificate != nil}

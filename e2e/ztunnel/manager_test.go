@@ -178,6 +178,7 @@ func TestManager(t *testing.T) {
 		for i := range 8 {
 			ask(t, m, named(fmt.Sprint("busy-", i)), RealTime)
 		}
+		pass(1500 * time.Millisecond)
 		for i := range 9 {
 			ask(t, m, named(fmt.Sprint("prefetch-", i)), Warmup)
 		}

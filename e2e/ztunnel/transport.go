@@ -74,7 +74,7 @@ type link struct {
 func (c *Client) acquire() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == nil || c.link.conn.GetState() == connectivity.TransientFailure {
+	if c.link == nil {
 		conn, err := grpc.NewClient("passthrough:///"+c.config.Address, c.options()...)
 		if err != nil {
 			return nil, fmt.Errorf("connecting to %s: %w", c.config.Address, err)
@@ -85,12 +85,13 @@ func (c *Client) acquire() (*link, error) {
 	return c.link, nil
 }
 
-// release ends one request's use of a link, and the link if it is no good.
-func (c *Client) release(l *link) {
+// release ends one request's use of a link, and the link if the request failed
+// without a connection.
+func (c *Client) release(l *link, failure error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l.users--
-	if c.link == l && l.conn.GetState() == connectivity.TransientFailure {
+	if c.link == l && failure != nil && l.conn.GetState() != connectivity.Ready {
 		c.link = nil
 	}
 	if c.link != l && l.users == 0 {

@@ -225,7 +225,7 @@ func writeReport(r *conformance.Report, dir string) error {
 		if err := write(&b); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644); err != nil { //nolint:gosec // a report is for everybody
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
 	}

@@ -40,9 +40,6 @@ type option func(*request)
 
 func withSeconds(n int64) option { return func(r *request) { r.seconds = n } }
 func withCSR(text string) option { return func(r *request) { r.csr, r.key = text, nil } }
-func withKey(k crypto.Signer) option {
-	return func(r *request) { r.key = k }
-}
 
 // withHeader sets the values of a header; none of them removes it.
 func withHeader(name string, values ...string) option {
@@ -138,5 +135,5 @@ func uriSAN(critical bool, uris ...string) (pkix.Extension, error) {
 		names = append(names, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 6, Bytes: []byte(u)})
 	}
 	der, err := asn1.Marshal(names)
-	return pkix.Extension{Id: oidSAN, Critical: critical, Value: der}, err
+	return pkix.Extension{Id: ce(subjectAltName), Critical: critical, Value: der}, err
 }

@@ -241,7 +241,7 @@ func usageOfKey(t *T) {
 
 func bothPurposes(c *certificate) error {
 	ids, err := c.leaf.purposes()
-	for _, want := range []asn1.ObjectIdentifier{oidServerAuth, oidClientAuth} {
+	for _, want := range []asn1.ObjectIdentifier{kp(serverAuth), kp(clientAuth)} {
 		found := false
 		for _, id := range ids {
 			found = found || id.Equal(want)
@@ -256,7 +256,7 @@ func bothPurposes(c *certificate) error {
 func noOtherPurpose(c *certificate) error {
 	ids, err := c.leaf.purposes()
 	for _, id := range ids {
-		if !id.Equal(oidServerAuth) && !id.Equal(oidClientAuth) {
+		if !id.Equal(kp(serverAuth)) && !id.Equal(kp(clientAuth)) {
 			err = fmt.Errorf("extKeyUsage has %v", id)
 		}
 	}
@@ -264,7 +264,7 @@ func noOtherPurpose(c *certificate) error {
 }
 
 func noAuthority(c *certificate) error {
-	if _, n := c.leaf.extension(oidBasicConstraints); n == 0 {
+	if _, n := c.leaf.extension(ce(basicConstraints)); n == 0 {
 		return nil
 	}
 	ca, _, err := c.leaf.constraints()
@@ -293,7 +293,7 @@ func leafNamesKey(c *certificate) error {
 // extensions checks those that RFC 5280, Section 4.2 has all clients know.
 func extensions(c *certificate) error {
 	known := map[string]bool{}
-	for _, id := range []asn1.ObjectIdentifier{oidKeyUsage, oidSAN, oidBasicConstraints, oidExtKeyUsage} {
+	for _, id := range []asn1.ObjectIdentifier{ce(keyUsage), ce(subjectAltName), ce(basicConstraints), ce(extKeyUsage)} {
 		known[id.String()] = true
 	}
 	seen := map[string]bool{}
@@ -401,7 +401,7 @@ func soundIssuers(c *certificate) error {
 			return fmt.Errorf("issuer %d: %w", i, err)
 		}
 		bits, _, err := r.usage()
-		_, n := r.extension(oidKeyUsage)
+		_, n := r.extension(ce(keyUsage))
 		bare := n == 0 && i == len(issuers)-1
 		switch {
 		case err != nil && !bare:

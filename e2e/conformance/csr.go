@@ -180,7 +180,7 @@ func otherNames(t *T) (all []option) {
 		}
 		der, err := asn1.Marshal(names)
 		t.check("making names", err)
-		san := pkix.Extension{Id: oidSAN, Critical: true, Value: der}
+		san := pkix.Extension{Id: ce(subjectAltName), Critical: true, Value: der}
 		all = append(all, called("the name "+n.String(), t.newCSR(t.key(newKey()), csrSpec{extensions: []pkix.Extension{san}})))
 	}
 	return all
@@ -196,8 +196,8 @@ func (t *T) asking(what string, id asn1.ObjectIdentifier, value any) option {
 
 func authorityWanted(t *T) []option {
 	return []option{
-		t.asking("basicConstraints of an authority", oidBasicConstraints, struct{ CA bool }{true}),
-		t.asking("keyUsage of an authority", oidKeyUsage, asn1.BitString{Bytes: []byte{0x86}, BitLength: 7}),
+		t.asking("basicConstraints of an authority", ce(basicConstraints), struct{ CA bool }{true}),
+		t.asking("keyUsage of an authority", ce(keyUsage), asn1.BitString{Bytes: []byte{0x86}, BitLength: 7}),
 	}
 }
 
@@ -207,7 +207,7 @@ func oidUnknown() asn1.ObjectIdentifier         { return asn1.ObjectIdentifier{1
 func extensionsWanted(t *T) []option {
 	codeSigning := asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 3}
 	return []option{
-		t.asking("the purpose of code signing", oidExtKeyUsage, []asn1.ObjectIdentifier{codeSigning}),
+		t.asking("the purpose of code signing", ce(extKeyUsage), []asn1.ObjectIdentifier{codeSigning}),
 		t.asking("name constraints", oidNameConstraints(), []asn1.RawValue{}),
 		t.asking("an unknown critical extension", oidUnknown(), marker),
 	}

@@ -124,7 +124,7 @@ func names(critical bool, all ...generalName) pkix.Extension {
 	for _, n := range all {
 		raw = append(raw, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: n.tag, Bytes: []byte(n.value)})
 	}
-	return pkix.Extension{Id: oidSAN, Critical: critical, Value: must(asn1.Marshal(raw))}
+	return pkix.Extension{Id: ce(subjectAltName), Critical: critical, Value: must(asn1.Marshal(raw))}
 }
 
 // named is for a fault in the names, of which the first is the right one.
@@ -191,8 +191,8 @@ func brokenIssuers() []broken {
 		{"issuers that are no authorities", unjudged, "wire-10 certificate-16 certificate-23", issuer(func(c *x509.Certificate) { c.IsCA = false })},
 		{"issuers that may not sign certificates", unjudged, "certificate-23", issuer(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCRLSign })},
 		{"issuers that allow no issuer below them", unjudged, "certificate-23", issuer(func(c *x509.Certificate) { c.MaxPathLenZero = true })},
-		{"basicConstraints of issuers not critical", whole, "certificate-24", issuer(bare(oidBasicConstraints, struct{ CA bool }{true}))},
-		{"keyUsage of issuers not critical", whole, "certificate-24", issuer(bare(oidKeyUsage, asn1.BitString{Bytes: []byte{6}, BitLength: 7}))},
+		{"basicConstraints of issuers not critical", whole, "certificate-24", issuer(bare(ce(basicConstraints), struct{ CA bool }{true}))},
+		{"keyUsage of issuers not critical", whole, "certificate-24", issuer(bare(ce(keyUsage), asn1.BitString{Bytes: []byte{6}, BitLength: 7}))},
 		{"issuers that may not sign revocation lists", whole, "certificate-25", issuer(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageCertSign })},
 		{"a root without keyUsage", whole, "certificate-24 certificate-25", func(f *fake) { f.root = func(c *x509.Certificate) { c.KeyUsage = 0 } }},
 		{"a root that is no authority", unjudged, "wire-03 wire-10 certificate-23", func(f *fake) { f.root = func(c *x509.Certificate) { c.IsCA = false } }},
@@ -274,14 +274,14 @@ func brokenEncodings() []broken {
 		{"another key", unjudged, "certificate-04", field(func(c *tbs) {
 			c.PublicKey = asn1.RawValue{FullBytes: must(x509.MarshalPKIXPublicKey(must(newKey()).Public()))}
 		})},
-		{"keyUsage not critical", whole, "certificate-10", extensionEdited(oidKeyUsage, func(e *pkix.Extension) { e.Critical = false })},
-		{"basicConstraints not critical", whole, "certificate-15", extensionEdited(oidBasicConstraints, func(e *pkix.Extension) { e.Critical = false })},
-		{"the key of another issuer", whole, "certificate-16 wire-10", extensionEdited(oidAuthorityKeyID, func(e *pkix.Extension) {
+		{"keyUsage not critical", whole, "certificate-10", extensionEdited(ce(keyUsage), func(e *pkix.Extension) { e.Critical = false })},
+		{"basicConstraints not critical", whole, "certificate-15", extensionEdited(ce(basicConstraints), func(e *pkix.Extension) { e.Critical = false })},
+		{"the key of another issuer", whole, "certificate-16 wire-10", extensionEdited(ce(authorityKeyIdentifier), func(e *pkix.Extension) {
 			e.Value = bytes.Clone(e.Value)
 			e.Value[len(e.Value)-1] ^= 1
 		})},
 		{"no key of the issuer", whole, "certificate-16 wire-10", field(func(c *tbs) {
-			c.Extensions = slices.DeleteFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(oidAuthorityKeyID) })
+			c.Extensions = slices.DeleteFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(ce(authorityKeyIdentifier)) })
 		})},
 		{"the name of another issuer", unjudged, onPath, field(func(c *tbs) {
 			c.Issuer = asn1.RawValue{FullBytes: must(asn1.Marshal(pkix.Name{CommonName: "other"}.ToRDNSequence()))}
@@ -358,7 +358,7 @@ func brokenCSRs() []broken {
 	}
 	san := func(csr *x509.CertificateRequest) (e pkix.Extension) {
 		for _, e = range csr.Extensions {
-			if e.Id.Equal(oidSAN) {
+			if e.Id.Equal(ce(subjectAltName)) {
 				return e
 			}
 		}
@@ -368,9 +368,9 @@ func brokenCSRs() []broken {
 		{"subjects are copied", whole, "csr-01", func(f *fake) {
 			f.leaf = func(c *x509.Certificate, csr *x509.CertificateRequest) { c.Subject = csr.Subject }
 		}},
-		{"names are copied", whole, "csr-02", copies(oidSAN)},
-		{"the right to sign is copied", whole, "csr-03", copies(oidBasicConstraints, oidKeyUsage)},
-		{"purposes are copied", whole, "csr-04", copies(oidExtKeyUsage)},
+		{"names are copied", whole, "csr-02", copies(ce(subjectAltName))},
+		{"the right to sign is copied", whole, "csr-03", copies(ce(basicConstraints), ce(keyUsage))},
+		{"purposes are copied", whole, "csr-04", copies(ce(extKeyUsage))},
 		{"name constraints are copied", whole, "csr-04", copies(oidNameConstraints())},
 		{"unknown extensions are copied", whole, "csr-04", copies(oidUnknown())},
 		{"passwords are refused", whole, "csr-05", refuse(password)},
@@ -384,7 +384,7 @@ func brokenCSRs() []broken {
 		{"names must be critical", whole, "csr-06", refuse(func(csr *x509.CertificateRequest) bool { return san(csr).Value != nil && !san(csr).Critical })},
 		{"there must be names", whole, "csr-07", refuse(func(csr *x509.CertificateRequest) bool { return san(csr).Value == nil })},
 		{"the CSR decides", whole, "csr-02 csr-08 csr-09", func(f *fake) {
-			copies(oidSAN)(f)
+			copies(ce(subjectAltName))(f)
 			rule(func(r *csrRule) { r.names = func(*x509.CertificateRequest, string) bool { return true } })(f)
 		}},
 		{"names are not looked at", whole, "csr-09", rule(func(r *csrRule) { r.names = func(*x509.CertificateRequest, string) bool { return true } })},

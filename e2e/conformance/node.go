@@ -1,13 +1,16 @@
 package conformance
 
-import "time"
-
-const (
-	ambient = "Istio, ambient mesh security: a CA must check that a ztunnel asks for identities on its node"
-	tokens  = "Kubernetes, bound service account tokens"
+import (
+	"slices"
+	"time"
 )
 
-func nodeCases() []Case {
+const ambient = "Istio, ambient mesh security: a CA must check that a ztunnel asks for identities on its node"
+
+func nodeCases() []Case { return slices.Concat(placeCases(), podCases(), callerCases()) }
+
+// placeCases are about what runs where.
+func placeCases() []Case {
 	return []Case{
 		{ID: "node-01", Level: Must, Source: ambient, run: func(t *T) {
 			t.issued(t.agent1, t.cart.id())
@@ -45,6 +48,12 @@ func nodeCases() []Case {
 		}, Says: "no identity of another trust domain is issued, nor of none"},
 		{ID: "node-07", Level: Must, Source: "SPIFFE-ID, Section 2; spiffe/spiffe#183", run: spellings,
 			Says: "an identity has one spelling, and no other is taken for it"},
+	}
+}
+
+// podCases are about which pods give their identity.
+func podCases() []Case {
+	return []Case{
 		{ID: "node-08", Level: Must, Source: ambient, run: func(t *T) {
 			n := t.newNode()
 			agent := t.newAgent(n)
@@ -103,6 +112,12 @@ func nodeCases() []Case {
 			t.newPod(a, t.one)
 			t.issued(t.agent1, a.id())
 		}, Says: "a mirror pod, which a kubelet makes up, gives nobody an identity"},
+	}
+}
+
+// callerCases are about who asks.
+func callerCases() []Case {
+	return []Case{
 		{ID: "node-15", Level: Must, Source: "istio, ztunnel: without metadata the caller asks for itself", run: func(t *T) {
 			t.issued(t.agent1, "")
 			t.issued(t.agent1, t.agent1.own)

@@ -14,17 +14,27 @@ import (
 // The certificate is read here by RFC 5280 alone, without crypto/x509, which
 // the authority under test may well have written it with.
 
-var (
-	oidSubjectKeyID     = asn1.ObjectIdentifier{2, 5, 29, 14}
-	oidKeyUsage         = asn1.ObjectIdentifier{2, 5, 29, 15}
-	oidSAN              = asn1.ObjectIdentifier{2, 5, 29, 17}
-	oidBasicConstraints = asn1.ObjectIdentifier{2, 5, 29, 19}
-	oidAuthorityKeyID   = asn1.ObjectIdentifier{2, 5, 29, 35}
-	oidExtKeyUsage      = asn1.ObjectIdentifier{2, 5, 29, 37}
-
-	oidServerAuth = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 1}
-	oidClientAuth = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 2}
+// The last arcs of the extensions' identifiers (RFC 5280, Section 4.2.1).
+const (
+	subjectKeyIdentifier   = 14
+	keyUsage               = 15
+	subjectAltName         = 17
+	basicConstraints       = 19
+	authorityKeyIdentifier = 35
+	extKeyUsage            = 37
 )
+
+// ce returns the identifier of an extension: id-ce.
+func ce(arc int) asn1.ObjectIdentifier { return asn1.ObjectIdentifier{2, 5, 29, arc} }
+
+// The last arcs of the purposes' identifiers (RFC 5280, Section 4.2.1.12).
+const (
+	serverAuth = 1
+	clientAuth = 2
+)
+
+// kp returns the identifier of a purpose: id-kp.
+func kp(arc int) asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, arc} }
 
 // A reading is a certificate that was read.
 type reading struct {
@@ -130,7 +140,7 @@ func (n generalName) String() string { return fmt.Sprintf("[%d] %q", n.tag, n.va
 
 // names returns the subject alternative names, and whether they are critical.
 func (r *reading) names() (all []generalName, critical bool, err error) {
-	e, err := r.only("subjectAltName", oidSAN)
+	e, err := r.only("subjectAltName", ce(subjectAltName))
 	if err != nil {
 		return nil, false, err
 	}
@@ -150,7 +160,7 @@ func (r *reading) names() (all []generalName, critical bool, err error) {
 // usage returns the bits of keyUsage (RFC 5280, Section 4.2.1.3), the first of
 // which is digitalSignature, and whether it is critical.
 func (r *reading) usage() (bits asn1.BitString, critical bool, err error) {
-	e, err := r.only("keyUsage", oidKeyUsage)
+	e, err := r.only("keyUsage", ce(keyUsage))
 	if err == nil {
 		err = unmarshal("keyUsage", e, &bits)
 	}
@@ -167,7 +177,7 @@ const (
 
 // purposes returns extKeyUsage.
 func (r *reading) purposes() (ids []asn1.ObjectIdentifier, err error) {
-	e, err := r.only("extKeyUsage", oidExtKeyUsage)
+	e, err := r.only("extKeyUsage", ce(extKeyUsage))
 	if err == nil {
 		err = unmarshal("extKeyUsage", e, &ids)
 	}
@@ -184,7 +194,7 @@ func (r *reading) constraints() (ca, critical bool, err error) {
 // how many others may follow it before the leaf, or -1 if that is not limited,
 // and whether the extension is critical.
 func (r *reading) authority() (ca bool, pathLen int, critical bool, err error) {
-	e, err := r.only("basicConstraints", oidBasicConstraints)
+	e, err := r.only("basicConstraints", ce(basicConstraints))
 	if err != nil {
 		return false, 0, false, err
 	}
@@ -199,7 +209,7 @@ func (r *reading) authority() (ca bool, pathLen int, critical bool, err error) {
 // authorityKeyID returns the key identifier in authorityKeyIdentifier, which is
 // not critical (RFC 5280, Section 4.2.1.1).
 func (r *reading) authorityKeyID() ([]byte, error) {
-	e, err := r.only("authorityKeyIdentifier", oidAuthorityKeyID)
+	e, err := r.only("authorityKeyIdentifier", ce(authorityKeyIdentifier))
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +227,7 @@ func (r *reading) authorityKeyID() ([]byte, error) {
 
 // subjectKeyID returns subjectKeyIdentifier, or nil if there is none.
 func (r *reading) subjectKeyID() (id []byte, err error) {
-	e, n := r.extension(oidSubjectKeyID)
+	e, n := r.extension(ce(subjectKeyIdentifier))
 	if n == 0 {
 		return nil, nil
 	}

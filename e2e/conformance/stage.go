@@ -229,47 +229,60 @@ func (t *T) issued(c *caller, id string, options ...option) *certificate {
 
 // granted asks until there is a certificate, which must be within the time that
 // the authority may take to hear of the cluster. Whoever asks judges it.
-func (t *T) granted(c *caller, id string, options ...option) *answer {
-	for end := time.Now().Add(t.Settle); ; t.pause(50 * time.Millisecond) { //nolint:forbidigo // an authority outside this process has no other clock
-		a := t.ask(c, id, options...)
-		if a.issued() {
+func (t *T) granted(c *caller, id string, options ...option) (a *answer) {
+	for more := t.settling(); more(); {
+		if a = t.ask(c, id, options...); a.issued() {
 			return a
 		}
-		if time.Now().After(end) {
-			t.fatalf("refused for %v: %v: %s", t.Settle, a.code, a.message)
-		}
 	}
+	t.fatalf("refused for %v: %v: %s", t.Settle, a.code, a.message)
+	return nil
 }
 
 // refused asks, and must be told no. That it cannot be told now is asked about
 // again.
-func (t *T) refused(c *caller, id string, options ...option) *answer {
-	for end := time.Now().Add(t.Settle); ; t.pause(50 * time.Millisecond) { //nolint:forbidigo // as above
-		a := t.ask(c, id, options...)
-		switch {
+func (t *T) refused(c *caller, id string, options ...option) (a *answer) {
+	for more := t.settling(); more(); {
+		switch a = t.ask(c, id, options...); {
 		case a.issued():
 			t.fatalf("a certificate was issued for %s", orOwn(c, id))
 		case a.refused():
 			t.note("refused: %v: %s", a.code, a.message)
 			return a
-		case time.Now().After(end):
-			t.fatalf("neither yes nor no for %v: %v: %s", t.Settle, a.code, a.message)
 		}
 	}
+	t.fatalf("neither yes nor no for %v: %v: %s", t.Settle, a.code, a.message)
+	return nil
 }
 
 // becomesRefused is for what was removed a moment ago, of which the authority
 // may not have heard.
-func (t *T) becomesRefused(c *caller, id string, options ...option) *answer {
-	for end := time.Now().Add(t.Settle); ; t.pause(50 * time.Millisecond) { //nolint:forbidigo // as above
-		a := t.ask(c, id, options...)
-		switch {
-		case a.refused():
+func (t *T) becomesRefused(c *caller, id string) (a *answer) {
+	for more := t.settling(); more(); {
+		if a = t.ask(c, id); a.refused() {
 			t.note("refused: %v: %s", a.code, a.message)
 			return a
-		case time.Now().After(end):
-			t.fatalf("not refused for %v: %v: %s", t.Settle, a.code, a.message)
 		}
+	}
+	t.fatalf("not refused for %v: %v: %s", t.Settle, a.code, a.message)
+	return nil
+}
+
+// settling returns what reports whether to ask once more, and waits a moment
+// before each time but the first.
+func (t *T) settling() (more func() bool) {
+	end := time.Now().Add(t.Settle) //nolint:forbidigo // an authority outside this process has no other clock
+	asked := false
+	return func() bool {
+		switch {
+		case !asked:
+			asked = true
+			return true
+		case time.Until(end) <= 0:
+			return false
+		}
+		t.pause(50 * time.Millisecond)
+		return true
 	}
 }
 

@@ -52,9 +52,8 @@ type connection struct {
 }
 
 // dial makes a connection, and handshakes at its first request.
-func (t *Target) dial(config *tls.Config, options ...grpc.DialOption) (*connection, error) {
-	options = append([]grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithDisableRetry()}, options...)
-	c, err := grpc.NewClient("passthrough:///"+t.Address, options...)
+func (t *Target) dial(config *tls.Config) (*connection, error) {
+	c, err := grpc.NewClient("passthrough:///"+t.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithDisableRetry())
 	if err != nil {
 		return nil, err
 	}

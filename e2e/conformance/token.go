@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	rfc6750 = "RFC 6750, Section 2.1"
-	bcp     = "RFC 8725 (JSON Web Token best current practices)"
-	claims  = "Kubernetes, pkg/serviceaccount/claims.go: what a TokenReview looks at"
+	rfc6750     = "RFC 6750, Section 2.1"
+	boundTokens = "Kubernetes, bound service account tokens" //nolint:gosec // the name of a page
+	bcp         = "RFC 8725 (JSON Web Token best current practices)"
+	claims      = "Kubernetes, pkg/serviceaccount/claims.go: what a TokenReview looks at"
 )
 
 func tokenCases() []Case {
@@ -27,13 +28,13 @@ func tokenCases() []Case {
 // headerCases are about the headers of a request.
 func headerCases() []Case {
 	return []Case{
-		{ID: "token-01", Level: Must, Source: tokens, run: func(t *T) {
+		{ID: "token-01", Level: Must, Source: boundTokens, run: func(t *T) {
 			for _, id := range []string{"", t.cart.id()} {
 				t.refused(t.agent1, id, withHeader("authorization"))
 			}
 			t.issued(t.agent1, t.cart.id())
 		}, Says: "who sends no token gets nothing"},
-		{ID: "token-02", Level: Must, Source: tokens, run: func(t *T) {
+		{ID: "token-02", Level: Must, Source: boundTokens, run: func(t *T) {
 			for _, v := range []string{"", " ", "Bearer", "Bearer ", "Bearer    ", "Bearer abc", "Bearer a.b", "Bearer ..", "Bearer a.b.c", "Bearer a.b.c.d", "Bearer e30.e30."} {
 				t.note("authorization %q:", v)
 				t.refused(t.agent1, t.cart.id(), withHeader("authorization", v))
@@ -148,13 +149,13 @@ func boundCases() []Case {
 		}
 	}
 	return []Case{
-		{ID: "token-14", Level: Must, Source: tokens, run: speaksForNobody(""),
+		{ID: "token-14", Level: Must, Source: boundTokens, run: speaksForNobody(""),
 			Says: "a node agents' token that is bound to nothing does not get another's identity"},
-		{ID: "token-15", Level: Must, Source: tokens, run: speaksForNobody("Secret"),
+		{ID: "token-15", Level: Must, Source: boundTokens, run: speaksForNobody("Secret"),
 			Says: "a node agents' token that is bound to a Secret does not get another's identity"},
-		{ID: "token-16", Level: Must, Source: tokens, run: speaksForNobody("Node"),
+		{ID: "token-16", Level: Must, Source: boundTokens, run: speaksForNobody("Node"),
 			Says: "a node agents' token that is bound to a node, and to no pod, does not get another's identity"},
-		{ID: "token-17", Level: Profile, Source: tokens, run: func(t *T) {
+		{ID: "token-17", Level: Profile, Source: boundTokens, run: func(t *T) {
 			for _, kind := range []string{"", "Secret", "Node"} {
 				t.refused(agentOf(t, kind), "")
 			}

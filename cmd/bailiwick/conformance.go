@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,9 +22,10 @@ import (
 )
 
 type conformanceFlags struct {
-	address, serverName, root, kubeconfig, trustDomain, clusterID, audience, agent, tokenKey, run, level, out string
+	address, serverName, root, kubeconfig, trustDomain, clusterID, audience, agent, tokenKey, drain, freeze, thaw, run, level, out string
 
-	settle     time.Duration
+	settle, staleness time.Duration
+
 	slow, list bool
 }
 
@@ -51,16 +53,6 @@ Exit codes: 0 every MUST held, 1 one did not, 2 wrong usage, 3 one was not run.`
 		Example: `  bailiwick conformance --address localhost:15012 --server-name istiod.istio-system.svc --root root-cert.pem
   bailiwick conformance --list --level MUST`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cases, err := f.cases()
-			if err != nil {
-				return err
-			}
-			if f.list {
-				return listCases(cmd.OutOrStdout(), cases)
-			}
-			return judge(cmd.Context(), f, cases, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "address", "localhost:15012", "`host:port` of the certificate authority")
@@ -72,13 +64,72 @@ Exit codes: 0 every MUST held, 1 one did not, 2 wrong usage, 3 one was not run.`
 	flags.StringVar(&f.audience, "audience", "istio-ca", "audience of the tokens that it accepts")
 	flags.StringVar(&f.agent, "agent", "istio-system/ztunnel", "the node agents' `account` that it knows, as namespace/name")
 	flags.StringVar(&f.tokenKey, "token-key", "", "`file` with the key that the API server signs tokens with, to make tokens that nobody else makes")
+	flags.StringVar(&f.drain, "drain", "", "shell `command` that drains the authority, and ends once one serves at its address again")
+	flags.StringVar(&f.freeze, "freeze", "", "shell `command` that stops the API server from answering, with its connections left open")
+	flags.StringVar(&f.thaw, "thaw", "", "shell `command` that has it go on")
+	flags.DurationVar(&f.staleness, "staleness", 0, "how old the authority's view of the cluster may be (default: unknown)")
 	flags.StringVar(&f.run, "run", "", "only the cases whose number matches this `pattern`, such as token-* or node-0?")
 	flags.StringVar(&f.level, "level", "PROFILE", "only the cases of this `level` or above: MUST, SHOULD or PROFILE")
 	flags.StringVar(&f.out, "out", "", "`directory` to write conformance.json and conformance.md to")
 	flags.DurationVar(&f.settle, "settle", 5*time.Second, "how long it may take to hear of what changed in the cluster")
 	flags.BoolVar(&f.slow, "slow", false, "run what takes minutes, too")
 	flags.BoolVar(&f.list, "list", false, "print the cases and do nothing")
-	return cmd
+	return reports(cmd, func(cmd *cobra.Command, p *printer) error {
+		cases, err := f.cases()
+		if err != nil {
+			return err
+		}
+		if f.list {
+			return p.print(caseList{cases})
+		}
+		progress := cmd.ErrOrStderr()
+		if p.format == asJSON {
+			progress = io.Discard
+		}
+		report, err := judge(cmd.Context(), f, cases, progress)
+		if report == nil {
+			return err
+		}
+		if err := errors.Join(err, p.print(report), writeReport(report, f.out)); err != nil {
+			return err
+		}
+		return verdict(report.Verdict)
+	})
+}
+
+// A caseList is what the suite has.
+type caseList struct {
+	Cases []conformance.Case `json:"cases"`
+}
+
+// text implements [report].
+func (l caseList) text(s *sheet) {
+	rows := [][]cell{row("CASE", "LEVEL", "WHAT MUST BE SO")}
+	for _, c := range l.Cases {
+		says := c.Says
+		if c.Slow {
+			says += " (slow)"
+		}
+		rows = append(rows, row(c.ID, string(c.Level), says))
+	}
+	s.table(rows)
+}
+
+// A conformanceReport is what the suite found.
+type conformanceReport struct {
+	*conformance.Report
+
+	Verdict conformance.Verdict `json:"verdict"`
+}
+
+func (r *conformanceReport) writeJSON(w io.Writer) error {
+	return (&printer{w: w, format: asJSON}).print(r)
+}
+
+// text implements [report].
+func (r *conformanceReport) text(s *sheet) {
+	_ = r.WriteTable(s) // a Builder takes everything
+	s.printf("%s\n", r.Verdict)
 }
 
 // cases returns those that are asked for.
@@ -101,62 +152,61 @@ func (f *conformanceFlags) cases() ([]conformance.Case, error) {
 	return all, nil
 }
 
-func listCases(w io.Writer, cases []conformance.Case) error {
-	var b strings.Builder
-	for _, c := range cases {
-		slow := ""
-		if c.Slow {
-			slow = " (slow)"
-		}
-		fmt.Fprintf(&b, "%-14s %-7s  %s%s\n", c.ID, c.Level, c.Says, slow)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// judge runs the cases and writes what came of them.
-func judge(ctx context.Context, f conformanceFlags, cases []conformance.Case, stdout, stderr io.Writer) error {
+// judge runs the cases, and returns what came of them; nil if none was run.
+func judge(ctx context.Context, f conformanceFlags, cases []conformance.Case, progress io.Writer) (*conformanceReport, error) {
 	target, err := f.target()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rc, err := userConfig(f.kubeconfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := loadConfig("") // the defaults
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k, err := connect(rc, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sign, err := readTokenKey(f.tokenKey)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	results, err := conformance.Run(ctx, conformance.Config{
 		Target: *target, World: &clusterWorld{api: k.typed}, Sign: sign, Slow: f.slow, Cases: cases,
+		Drain: byShell(f.drain), Freeze: byShell(f.freeze), Thaw: byShell(f.thaw),
 		Keys: func(ctx context.Context) ([]byte, error) {
 			return k.typed.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").SetHeader("Accept", "application/jwk-set+json").DoRaw(ctx)
 		},
 		Ended: func(r conformance.Result) {
-			fmt.Fprintf(stderr, "%-14s %-8s %6.2f s  %s\n", r.ID, r.Outcome, r.Took.Seconds(), r.Says) //nolint:errcheck // progress
+			fmt.Fprintf(progress, "%-14s %-8s %6.2f s  %s\n", r.ID, r.Outcome, r.Took.Seconds(), r.Says) //nolint:errcheck // progress
 		},
 	})
 	if err != nil {
 		err = &exitError{exitUndetermined, fmt.Errorf("the suite did not run to its end: %w", err)}
 		if len(results) == 0 {
-			return err
+			return nil, err
 		}
 	}
 	report := &conformance.Report{Suite: version(), Kubernetes: kubernetesVersion(k.typed.Discovery()), Address: f.address, Began: began, Results: results}
-	if err := errors.Join(err, report.WriteTable(stdout), writeReport(report, f.out)); err != nil {
-		return err
+	return &conformanceReport{report, report.Verdict()}, err
+}
+
+// byShell returns what runs the user's command, or nil if there is none.
+func byShell(command string) func(context.Context) error {
+	if command == "" {
+		return nil
 	}
-	return verdict(report.Verdict())
+	return func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, "sh", "-c", command).CombinedOutput() //nolint:gosec // the user's own command
+		if err != nil {
+			return fmt.Errorf("running %q: %w\n%s", command, err, out)
+		}
+		return nil
+	}
 }
 
 func verdict(v conformance.Verdict) error {
@@ -188,7 +238,7 @@ func (f *conformanceFlags) target() (*conformance.Target, error) {
 	return &conformance.Target{
 		Address: f.address, ServerName: f.serverName, Roots: roots,
 		TrustDomain: f.trustDomain, ClusterID: f.clusterID, Audience: f.audience,
-		NodeAgentNamespace: namespace, NodeAgentName: name, Settle: f.settle,
+		NodeAgentNamespace: namespace, NodeAgentName: name, Settle: f.settle, Staleness: f.staleness,
 	}, nil
 }
 
@@ -216,11 +266,11 @@ func kubernetesVersion(d discovery.DiscoveryInterface) string {
 }
 
 // writeReport writes the report into the directory, if one is named.
-func writeReport(r *conformance.Report, dir string) error {
+func writeReport(r *conformanceReport, dir string) error {
 	if dir == "" {
 		return nil
 	}
-	for name, write := range map[string]func(io.Writer) error{"conformance.json": r.WriteJSON, "conformance.md": r.WriteMarkdown} {
+	for name, write := range map[string]func(io.Writer) error{"conformance.json": r.writeJSON, "conformance.md": r.WriteMarkdown} {
 		var b strings.Builder
 		if err := write(&b); err != nil {
 			return err

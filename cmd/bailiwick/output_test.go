@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/bailiwick-ca/bailiwick/e2e/conformance"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -72,6 +73,7 @@ func TestOutputIsOneDocument(t *testing.T) {
 		section string
 	}{
 		{[]string{"version"}, 0, "`bailiwick version`"},
+		{[]string{"conformance", "--list"}, 0, "`bailiwick conformance`"},
 		{[]string{"demo"}, 0, "`bailiwick demo`"},
 		{d.request("ztunnel-a", "--identity", cart, "--out", out), 0, "`bailiwick request`"},
 		{append(slices.Clone(explain), cart), 0, "`bailiwick explain`"},
@@ -100,6 +102,13 @@ func TestOutputIsOneDocument(t *testing.T) {
 		}
 		collect(fields[tt.section], "", oneDocumentOf(t, text))
 	}
+	// What a run finds depends on a cluster; what it is printed as does not.
+	var text strings.Builder
+	judged := &conformance.Report{Results: []conformance.Result{{Evidence: []string{"x"}}}}
+	if err := (&printer{w: &text, format: asJSON}).print(&conformanceReport{judged, judged.Verdict()}); err != nil {
+		t.Fatal(err)
+	}
+	collect(fields["`bailiwick conformance`"], "", oneDocumentOf(t, text.String()))
 	page := "\n" + readFile(t, "../../docs/commands.md")
 	for section, found := range fields {
 		_, rest, _ := strings.Cut(page, "\n## "+section+"\n")

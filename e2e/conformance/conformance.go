@@ -32,11 +32,11 @@ const (
 
 // A Case is one sentence about the authority.
 type Case struct {
-	ID     string // its group and a number, such as "token-04"; never given to another case
-	Level  Level
-	Says   string // what is so, in one sentence
-	Source string // the document that requires it, or the report of who was hurt
-	Slow   bool   // it takes minutes
+	ID     string `json:"id"` // its group and a number, such as "token-04"; never given to another case
+	Level  Level  `json:"level"`
+	Says   string `json:"says"`   // what is so, in one sentence
+	Source string `json:"source"` // the document that requires it, or the report of who was hurt
+	Slow   bool   `json:"slow"`   // it takes minutes
 
 	run func(*T)
 }

@@ -308,10 +308,15 @@ func http2Cases() []Case {
 		{ID: "connection-20", Level: Profile, Source: "docs/decisions: a draining server lets what is in flight finish", run: drained,
 			Says: "an authority that is drained answers what it has begun, and sends its clients away"},
 		{ID: "connection-21", Level: Should, Source: "gRPC health checking protocol; Kubernetes, gRPC probes", run: func(t *T) {
-			r, err := healthpb.NewHealthClient(t.conn).Check(t.ctx, &healthpb.HealthCheckRequest{})
-			if err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-				t.fatalf("%v, %v", r.GetStatus(), err)
+			var r *healthpb.HealthCheckResponse
+			var err error
+			for more := t.settling(); more(); {
+				r, err = healthpb.NewHealthClient(t.conn).Check(t.ctx, &healthpb.HealthCheckRequest{})
+				if err == nil && r.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+					return
+				}
 			}
+			t.fatalf("%v, %v", r.GetStatus(), err)
 		}, Says: "the gRPC health service says that the authority serves"},
 		{ID: "connection-22", Level: Profile, Source: "docs/wire.md: there are two services", run: func(t *T) {
 			for _, version := range []string{"v1", "v1alpha"} {

@@ -1,6 +1,9 @@
 package conformance
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	overtaken = "istio/ztunnel#1686; kubernetes/kubernetes#104108: a request may overtake the watch"
@@ -8,7 +11,39 @@ const (
 )
 
 func raceCases() []Case {
-	return slices.Concat(overtakenCases(), againCases())
+	return slices.Concat(overtakenCases(), againCases(), []Case{{
+		ID: "race-13", Level: Profile, Source: "docs/decisions: age is proven; a partition must not keep what is gone alive", run: cutOff,
+		Says: "an authority that is cut off from the cluster for longer than it may be says neither yes nor no, and serves again afterwards",
+	}})
+}
+
+// cutOff has the API server give no news, which says nothing by itself: what was
+// known goes on being good for a while, and then it must not.
+func cutOff(t *T) {
+	switch {
+	case t.freeze == nil || t.thaw == nil:
+		t.cannot("nobody here can cut the authority off from the cluster")
+	case t.Staleness == 0:
+		t.cannot("nobody said how old its view may be")
+	}
+	t.newPod(t.newAccount(), t.newNode()) // so that it hears of something just before
+	t.issued(t.agent1, t.cart.id())
+	t.check("freezing the API server", t.freeze(t.ctx))
+	t.pause(t.Staleness + t.Settle)
+	for _, id := range []string{t.cart.id(), t.pay.id(), ""} {
+		if a := t.ask(t.agent1, id); a.issued() || a.refused() {
+			t.errorf("cut off for %v, asked for %s: %v: %s", t.Staleness+t.Settle, orOwn(t.agent1, id), a.code, a.message)
+		}
+	}
+	t.check("thawing the API server", t.thaw(t.ctx))
+	for range 60 {
+		_, err := t.world.Node(t.ctx, t.name("news"))
+		if err == nil && t.ask(t.agent1, t.cart.id()).issued() {
+			return
+		}
+		t.pause(time.Second)
+	}
+	t.fatalf("not served again within a minute")
 }
 
 // overtakenCases are about what was made a moment ago.

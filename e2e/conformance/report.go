@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -68,16 +67,6 @@ func (r *Report) tallies(by func(Result) string) (order []string, counts map[str
 
 func byGroup(r Result) string { return Case{ID: r.ID}.Group() }
 func byLevel(r Result) string { return string(r.Level) }
-
-// WriteJSON writes the report as one JSON document.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(struct {
-		*Report
-		Verdict Verdict `json:"verdict"`
-	}{r, r.Verdict()})
-}
 
 // WriteTable writes what did not pass, and how many did, for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {

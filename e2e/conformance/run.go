@@ -25,6 +25,10 @@ type Config struct {
 	// one serves at its address again. Nil: nobody can.
 	Drain func(context.Context) error
 
+	// Freeze has the API server give no answers and no news, with connections
+	// left open, and Thaw has it go on. Nil: nobody can.
+	Freeze, Thaw func(context.Context) error
+
 	Slow  bool       // also run what takes minutes
 	Cases []Case     // which to run, all if nil
 	Began func(Case) // told before each case, if not nil

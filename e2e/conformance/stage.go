@@ -25,6 +25,8 @@ type stage struct {
 	sign   Sign
 	keySet func(context.Context) ([]byte, error)
 	drain  func(context.Context) error
+	freeze func(context.Context) error
+	thaw   func(context.Context) error
 	slow   bool
 	conn   *connection
 	prefix string // of the names of all that is made
@@ -70,7 +72,7 @@ func newStage(ctx context.Context, c *Config) (*stage, error) {
 	random := make([]byte, 3)
 	rand.Read(random) // never fails: see go doc crypto/rand.Read
 	s := &stage{
-		Target: &c.Target, world: c.World, sign: c.Sign, keySet: c.Keys, drain: c.Drain, slow: c.Slow,
+		Target: &c.Target, world: c.World, sign: c.Sign, keySet: c.Keys, drain: c.Drain, freeze: c.Freeze, thaw: c.Thaw, slow: c.Slow,
 		prefix: "conformance-" + hex.EncodeToString(random), patience: 5 * time.Second, keys: &keyring{},
 	}
 	var err error
@@ -257,15 +259,15 @@ func (t *T) refused(c *caller, id string, options ...option) (a *answer) {
 
 // becomesRefused is for what was removed a moment ago, of which the authority
 // may not have heard.
-func (t *T) becomesRefused(c *caller, id string) (a *answer) {
+func (t *T) becomesRefused(c *caller, id string) {
+	var a *answer
 	for more := t.settling(); more(); {
 		if a = t.ask(c, id); a.refused() {
 			t.note("refused: %v: %s", a.code, a.message)
-			return a
+			return
 		}
 	}
 	t.fatalf("not refused for %v: %v: %s", t.Settle, a.code, a.message)
-	return nil
 }
 
 // settling returns what reports whether to ask once more, and waits a moment

@@ -29,6 +29,9 @@ type Target struct {
 
 	// Settle is how long it may take to hear of what changed in the cluster.
 	Settle time.Duration
+
+	// Staleness is how old its view of the cluster may be; 0 if nobody knows.
+	Staleness time.Duration
 }
 
 // tls returns the configuration of a client that demands nothing special.

@@ -154,6 +154,18 @@ func (c *Cluster) FreezeEtcd(t testing.TB) (thaw func()) {
 	return freeze(t, c.etcd)
 }
 
+// EtcdPID is the number of etcd's process, for who freezes it with SIGSTOP. When
+// the test ends it goes on.
+func (c *Cluster) EtcdPID(t testing.TB) int {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.etcd.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	})
+	return c.etcd.PID()
+}
+
 // freeze stops a process until the test ends or thaws it.
 func freeze(t testing.TB, p *process.Process) (thaw func()) {
 	t.Helper()

@@ -198,7 +198,7 @@ func broken(t *testing.T, file, old, by string) string {
 // A suite is a run of the suite as a process. All but dir may be read once it
 // has ended.
 type suite struct {
-	dir   string // where its report is
+	dir   string // where its report is; go test -artifacts keeps it
 	ended chan struct{}
 	err   error
 	took  time.Duration
@@ -208,7 +208,7 @@ type suite struct {
 // begun begins a run with these arguments.
 func begun(t *testing.T, args ...string) *suite {
 	t.Helper()
-	s := &suite{dir: t.TempDir(), ended: make(chan struct{})}
+	s := &suite{dir: t.ArtifactDir(), ended: make(chan struct{})}
 	cmd := exec.CommandContext(t.Context(), program(t), append(args, "--out", s.dir)...)
 	cmd.Stdout, cmd.Stderr = &s.out, &s.out
 	start := time.Now()

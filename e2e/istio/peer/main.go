@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -45,8 +44,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
-		slog.Error("peer", slog.Any("error", err))
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		fmt.Fprintln(os.Stderr, "peer:", err)
+		os.Exit(1) //nolint:forbidigo,gocritic // a program, in which nothing is left to stop
 	}
 }
 
@@ -145,7 +144,7 @@ func serving(authority *pkica.IstioCA, name string) (*tls.Config, error) {
 		Certificates:          []tls.Certificate{pair},
 		ClientAuth:            tls.VerifyClientCertIfGiven,
 		ClientCAs:             verifier.GetGeneralCertPool(),
-		VerifyPeerCertificate: verifier.VerifyPeerCert,
+		VerifyPeerCertificate: verifier.VerifyPeerCert, //nolint:gosec // as istiod has it
 		MinVersion:            tls.VersionTLS12,
 	}, nil
 }

@@ -49,7 +49,8 @@ func (o oneCart) Confirm(_ context.Context, q authz.Query, _ func(authz.Facts) b
 }
 
 // TestAuditLines writes the lines of docs/audit.md, byte for byte: a certificate,
-// a denial, an answer that cannot be told, and a denial with its repeats.
+// a denial, its repeats, a token that somebody made up, and an answer that cannot be
+// told.
 func TestAuditLines(t *testing.T) {
 	at := func(text string) time.Time {
 		parsed, err := time.Parse(time.RFC3339Nano, text)
@@ -61,7 +62,9 @@ func TestAuditLines(t *testing.T) {
 	var b bytes.Buffer
 	a := newAudit(slog.NewJSONHandler(&b, nil), Limits{}.withDefaults())
 	write := func(now time.Time, r *record, out outcome) {
-		r.peer, r.caller = "10.244.1.7:45562", agentOfA()
+		if r.peer == "" {
+			r.peer, r.caller = "10.244.1.7:45562", agentOfA()
+		}
 		if err := a.write(t.Context(), now, r, out); err != nil {
 			t.Error(err)
 		}
@@ -90,6 +93,8 @@ func TestAuditLines(t *testing.T) {
 	refuse(at("2026-11-29T20:33:40Z"), "00ffa818058c931c", "pay", notThere)
 	flushed(t, a, at("2026-11-29T20:33:42.912004327Z"), false)
 
+	madeUp := authz.Deny(authz.BadToken, "header: not base64url")
+	write(at("2026-11-29T20:35:10.114220871Z"), &record{id: "01e867ddb028fc44", peer: "10.244.3.9:41346", err: madeUp}, classify(t.Context(), madeUp))
 	refuse(at("2026-11-29T20:41:07.103355012Z"), "b1946ac92492d234", "cart", &authz.Undecided{Reason: authz.Stale, Err: errors.New("what is known of pods is of 2026-11-29T20:35:58Z, more than 5m0s ago")})
 
 	page, err := os.ReadFile("../../docs/audit.md")
@@ -105,8 +110,8 @@ func TestAuditLines(t *testing.T) {
 	if diff := cmp.Diff(strings.Join(examples, ""), b.String()); diff != "" {
 		t.Errorf("lines (-page +written):\n%s", diff)
 	}
-	if len(examples) != 4 {
-		t.Errorf("the page has %d examples, want 4", len(examples))
+	if len(examples) != 5 {
+		t.Errorf("the page has %d examples, want 5", len(examples))
 	}
 }
 

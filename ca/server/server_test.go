@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -68,11 +67,30 @@ func (e everything) Confirm(_ context.Context, q authz.Query, _ func(authz.Facts
 	return e.Look(noon, q)
 }
 
+// A record is text that a server writes, and a test reads meanwhile.
+type record struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements [io.Writer].
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
 // A rig is a server whose steps work, until a test breaks one.
 type rig struct {
 	cfg     server.Config
-	audit   bytes.Buffer
-	log     bytes.Buffer
+	audit   record
+	log     record
 	metrics *prometheus.Registry
 }
 
@@ -247,7 +265,7 @@ func (r *rig) wantRefused(t *testing.T, err error, code codes.Code, outward, rea
 	t.Helper()
 	st := status.Convert(err)
 	var line struct{ RequestID, Reason, Code, Detail string }
-	if err := json.Unmarshal(r.audit.Bytes(), &line); err != nil {
+	if err := json.Unmarshal([]byte(r.audit.String()), &line); err != nil {
 		t.Fatalf("the audit log is not one line: %v\n%s", err, r.audit.String())
 	}
 	if want := fmt.Sprintf("%s (request %s)", outward, line.RequestID); st.Code() != code || st.Message() != want {

@@ -201,8 +201,10 @@ func byShell(command string) func(context.Context) error {
 		return nil
 	}
 	return func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, "sh", "-c", command).CombinedOutput() //nolint:gosec // the user's own command
-		if err != nil {
+		cmd := exec.CommandContext(ctx, "sh", "-c", command) //nolint:gosec // the user's own command
+		cmd.WaitDelay = time.Second                          // what it left behind may hold its output open
+		out, err := cmd.CombinedOutput()
+		if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 			return fmt.Errorf("running %q: %w\n%s", command, err, out)
 		}
 		return nil

@@ -41,6 +41,7 @@ func placeCases() []Case {
 		}, Says: "an account that shares the node agents' namespace, or their name, is no node agent"},
 		{ID: "node-06", Level: Must, Source: "SPIFFE-ID, Section 2; istio/istio#58427", run: func(t *T) {
 			ns, sa := t.cart.namespace, t.cart.name
+			t.issued(t.agent1, t.cart.id(), withCSR(t.plainCSR())) // or the refusals below may be of a CSR without names
 			for _, td := range []string{"other.test", "", t.TrustDomain + ".other.test", "other-" + t.TrustDomain} {
 				t.refused(t.agent1, "spiffe://"+td+"/ns/"+ns+"/sa/"+sa, withCSR(t.plainCSR()))
 			}
@@ -164,6 +165,7 @@ func callerCases() []Case {
 // its only one.
 func spellings(t *T) {
 	td, ns, sa := t.TrustDomain, t.cart.namespace, t.cart.name
+	t.issued(t.agent1, t.cart.id(), withCSR(t.plainCSR())) // or the refusals below may be of a CSR without names
 	for _, id := range []string{
 		"SPIFFE://" + td + "/ns/" + ns + "/sa/" + sa,
 		"spiffe://" + td + ":80/ns/" + ns + "/sa/" + sa,

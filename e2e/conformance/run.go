@@ -109,7 +109,9 @@ func (s *stage) play(ctx context.Context, c Case) Result {
 		run(t, c.run)
 	}
 	r := Result{ID: c.ID, Level: c.Level, Says: c.Says, Source: c.Source, Took: time.Since(began)}
-	r.Outcome, r.Evidence = t.outcome()
+	if r.Outcome, r.Evidence = t.outcome(); ctx.Err() != nil && r.Outcome == Failed {
+		r.Outcome = NotRun // an interrupt looks like a failure of the authority
+	}
 	return r
 }
 

@@ -277,7 +277,7 @@ func writeReport(r *conformanceReport, dir string) error {
 		if err := write(&b); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o600); err != nil {
 			return fmt.Errorf("writing the report: %w", err)
 		}
 	}

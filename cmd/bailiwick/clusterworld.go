@@ -33,7 +33,7 @@ var _ conformance.World = (*clusterWorld)(nil)
 // A madeObject is what has to be removed.
 type madeObject struct {
 	kind, namespace, name string
-	remove                func(context.Context, metav1.DeleteOptions) error
+	remove                func(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
 // madeBy is the label of everything that the suite makes.
@@ -66,7 +66,7 @@ func (w *clusterWorld) Node(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.remember(madeObject{"node", "", name, func(ctx context.Context, o metav1.DeleteOptions) error { return nodes.Delete(ctx, name, o) }})
+	w.remember(madeObject{"node", "", name, nodes.Delete})
 	return string(made.UID), nil
 }
 
@@ -79,7 +79,7 @@ func (w *clusterWorld) namespace(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	w.remember(madeObject{"namespace", "", name, func(ctx context.Context, o metav1.DeleteOptions) error { return namespaces.Delete(ctx, name, o) }})
+	w.remember(madeObject{"namespace", "", name, namespaces.Delete})
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (w *clusterWorld) Account(ctx context.Context, namespace, name string) (str
 	if err != nil {
 		return "", err
 	}
-	w.remember(madeObject{"account", namespace, name, func(ctx context.Context, o metav1.DeleteOptions) error { return accounts.Delete(ctx, name, o) }})
+	w.remember(madeObject{"account", namespace, name, accounts.Delete})
 	return string(made.UID), nil
 }
 
@@ -121,7 +121,7 @@ func (w *clusterWorld) Pod(ctx context.Context, p conformance.PodSpec) (string, 
 	if err != nil {
 		return "", err
 	}
-	w.remember(madeObject{"pod", p.Namespace, p.Name, func(ctx context.Context, o metav1.DeleteOptions) error { return pods.Delete(ctx, p.Name, o) }})
+	w.remember(madeObject{"pod", p.Namespace, p.Name, pods.Delete})
 	phase := p.Phase
 	if phase == "" {
 		phase = "Running"
@@ -195,7 +195,7 @@ func (w *clusterWorld) secret(ctx context.Context, namespace, name string) error
 	case err != nil:
 		return err
 	}
-	w.remember(madeObject{"secret", namespace, name, func(ctx context.Context, o metav1.DeleteOptions) error { return secrets.Delete(ctx, name, o) }})
+	w.remember(madeObject{"secret", namespace, name, secrets.Delete})
 	return nil
 }
 
@@ -207,7 +207,7 @@ func (w *clusterWorld) Close(ctx context.Context) error {
 	var errs error
 	now := int64(0)
 	for _, o := range slices.Backward(w.made) {
-		if err := o.remove(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil && !apierrors.IsNotFound(err) {
+		if err := o.remove(ctx, o.name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil && !apierrors.IsNotFound(err) {
 			errs = errors.Join(errs, fmt.Errorf("removing %s %s/%s: %w", o.kind, o.namespace, o.name, err))
 		}
 	}

@@ -163,10 +163,7 @@ func otherPod(t *T) {
 	p := t.newPod(a, t.one)
 	old := t.caller(p)
 	t.issued(old, "")
-	t.check("deleting a pod", t.world.DeletePod(t.ctx, a.namespace, p.name, 0))
-	var err error
-	p.uid, err = t.world.Pod(t.ctx, PodSpec{Namespace: a.namespace, Name: p.name, Account: a.name, Node: t.one.name})
-	t.check("making a pod again", err)
+	t.again(p, t.one)
 	t.becomesRefused(old, "")
 	t.issued(t.caller(p), "")
 	if t.sign == nil {

@@ -201,10 +201,7 @@ func replacedAgent(t *T) {
 	a := t.newAccount()
 	t.newPod(a, n)
 	t.issued(old, a.id())
-	t.check("deleting the agent", t.world.DeletePod(t.ctx, t.NodeAgentNamespace, p.name, 0))
-	var err error
-	p.uid, err = t.world.Pod(t.ctx, PodSpec{Namespace: t.NodeAgentNamespace, Name: p.name, Account: t.NodeAgentName, Node: n.name})
-	t.check("making the agent again", err)
+	t.again(p, n)
 	t.becomesRefused(old, a.id())
 	t.issued(t.caller(p), a.id())
 }
